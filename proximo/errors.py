@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
-LIBRARIES = ("gymnasium", "torch", "jax", "flax", "proximo")  # where place_of() does not look for the cause of an error
+LIBRARIES = ("gymnasium", "numpy", "torch", "jax", "flax", "proximo")  # where place_of() does not look
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
@@ -155,7 +155,7 @@ def what_failed(error: BaseException, call: str, where: str = "") -> str:
 def place_of(error: BaseException) -> str:
     """Return the line of code that raised an exception.
 
-    It is the innermost line outside of Python's own library, Gymnasium, torch, JAX and this package; "" without one.
+    It is the innermost line outside of Python's own library and of LIBRARIES; "" without one.
     """
     place = ""
     for frame, number in traceback.walk_tb(error.__traceback__):

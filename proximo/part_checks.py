@@ -21,6 +21,7 @@ from proximo.errors import (
 )
 from proximo.protocols import AGENT_PARTS, Acted, Spec, VecEnv
 
+CLOSE = 2e-3  # relative and absolute difference that rounding may cause, also in bfloat16
 HEAD_PARTS = ("action_shape", "action_dtype", "noise", "learning_noise", "perturbed")  # what every head must have
 RESERVED = ("grad_norm", "explained_variance")  # statistics that the update adds itself
 
@@ -96,6 +97,20 @@ def check_acted(acted: Acted, evaluates_later: bool, row: Any) -> None:
                          f"per row, as the head declares them: shape {tuple(row.shape)} and dtype {row.dtype}.")
     if not evaluates_later:
         check_rows(row.shape[:1], "a step", logprob=acted.logprob, value=acted.value)
+
+
+def compare_sequence(learned: Mapping[str, Any], acted: Mapping[str, Any]) -> None:
+    """Warn if a recurrent network gives other numbers for a sequence, as it learns, than step by step, as it acts.
+
+    Args:
+        learned: Arrays (T, N) by name, such as "value", of one call for the sequence.
+        acted: The same of T calls, one for each step.
+    """
+    if other := [name for name, x in learned.items() if not np.allclose(x, acted[name], rtol=CLOSE, atol=CLOSE)]:
+        warn_once(f"The recurrent network gives another {other[0]} for a sequence of steps, as it learns, than step by "
+                  "step, as it acts. The ratio of old and new probabilities is therefore not 1 before the first "
+                  "step. In both, begin with the state that is given, and set it to 0 in rows where `first` is "
+                  "True, also inside a sequence.")
 
 
 def problems_of_head(head: Any, space: spaces.Space[Any]) -> list[str]:

@@ -100,13 +100,14 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
         wrong.append(f"total_timesteps={cfg.total_timesteps} is less than one batch, num_envs * num_steps = "
                      f"{cfg.batch_size}. Use at least {cfg.batch_size}.")
     most = cfg.batch_size - (cfg.norm_adv == "minibatch")  # minibatches
-    rows, what = (cfg.num_envs, "num_envs") if cfg.recurrent != "none" else (cfg.batch_size, "batch_size")
-    for parts, name, total, whole, limit in (
-            (cfg.num_minibatches, "num_minibatches", rows, what, most),
-            (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs", cfg.num_envs)):
+    rows, what, why = (cfg.batch_size, "batch_size", "") if cfg.recurrent == "none" else (
+        cfg.num_envs, "num_envs", " for --num-minibatches: a recurrent policy learns from whole environments")
+    for parts, name, total, whole, limit, where in (
+            (cfg.num_minibatches, "num_minibatches", rows, what, most, why),
+            (cfg.env_workers or 1, "env_workers", cfg.num_envs, "num_envs", cfg.num_envs, "")):
         if parts >= 1 and total % parts:
             valid = ", ".join(str(k) for k in range(1, min(total, 64, limit) + 1) if total % k == 0)
-            wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}.")
+            wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}{where}.")
     if most < cfg.num_minibatches == cfg.batch_size:
         wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "
                      "advantage 0. Use fewer minibatches, or --norm-adv batch.")

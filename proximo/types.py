@@ -101,7 +101,7 @@ class Minibatches(NamedTuple):
 
     index: Array  # (E, M, B) integers: indices of rows, or of environments for a recurrent agent
     advantage: Array  # (E, M, B), or (E, M, T, n) for a recurrent agent: normalised as the configuration says
-    count: Array  # (E, M) float: number of valid rows over all ranks, at least 1
+    count: Array  # (E, M) float: number of valid rows over all ranks; nothing is learned where it is 0
     noise: Array | None  # (E, M, B, k), or (E, M, T, n, k) for a recurrent agent; None for every head but RPO's
 
 

@@ -85,7 +85,8 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
     ({"num_minibatches": 3}, "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16, 32, 64."),
     ({"num_minibatches": 512}, "num_minibatches=512 leaves one row to each minibatch, and norm_adv=minibatch makes its"),
     ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch, num_envs * num_steps = 512. Use"),
-    ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 is not divisible by num_minibatches=4. Use 1, 2, 3, 6."),
+    ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 is not divisible by num_minibatches=4. Use 1, 2, 3, 6 for --num-minibatches: a recurrent policy learns "
+     "from whole environments."),
     ({"env_workers": 3}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
     ({"env_workers": 3, "num_steps": 1, "num_minibatches": 1}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
     ({"num_envs": 0}, "num_envs=0 must be at least 1"), ({"clip_coef": 0.0}, "clip_coef=0.0 must be above 0"),
@@ -144,7 +145,7 @@ def test_the_minibatches_that_are_offered_work(num_envs, num_steps, num_minibatc
     whole = num_envs % num_minibatches == 0 if recurrent == "lstm" else cfg.batch_size % num_minibatches == 0
     assert bool(problems) != (whole and cfg.minibatch_size > 1)
     for problem in [problem for problem in problems if "not divisible" in problem]:
-        offered = [int(word) for word in problem.partition(". Use ")[2].rstrip(".").split(", ")]
+        offered = [int(word) for word in problem.partition(". Use ")[2].rstrip(".").partition(" for ")[0].split(", ")]
         assert offered and all(not config_problems(replace(cfg, num_minibatches=k)) for k in offered)
 
 

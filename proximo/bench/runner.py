@@ -26,12 +26,11 @@ from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
 from proximo.bench.task import HERE, PATIENCE, Ended, Place, Where, end_text, stop_all
 from proximo.bench.text import count_text
-from proximo.envs.cores import usable_cores
+from proximo.envs.cores import cpu_model, usable_cores
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line, pasted
 from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
 from proximo.runs.lock import locked
-from proximo.runs.run import cpu_model
 
 
 def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Where = HERE, out: str | Path = "",

@@ -1,6 +1,10 @@
-"""The cores that this process may use, and how many threads the array library starts on them."""
+"""The cores that this process may use, how many threads the array library starts on them, and the processor's name."""
 
 import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
 
 from proximo.config import Config
 
@@ -21,3 +25,14 @@ def default_threads(cfg: Config, local_processes: int, runs: int = 1) -> int:
     """
     cores = usable_cores(local_processes)
     return min(max(1, runs), cores) if cfg.model == "mlp" else cores
+
+
+@cache
+def cpu_model() -> str:
+    """Return the name of the processor, on which the last bits of results depend."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        text = ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()

@@ -122,4 +122,5 @@ def naming_traced_code() -> Iterator[None]:
             jax.errors.TracerIntegerConversionError) as error:
         raise UsageError(f"{place_of(error) or 'The program'} needs the value of a number of JAX, which is not known "
                          "while the function is compiled. Use jax.numpy: jnp.where instead of `if`, jnp.minimum "
-                         "instead of min, jnp.cos instead of math.cos.") from error
+                         "instead of min, jnp.cos instead of math.cos, jnp.tanh instead of np.tanh, and "
+                         "jnp.asarray(TABLE)[index] for a table of numpy or a list.") from error

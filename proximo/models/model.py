@@ -187,12 +187,15 @@ class Model:
             made = [f"{name}={value}" for name in SEEN if (value := getattr(self.cfg, name)) != getattr(Config, name)]
             raise UsageError(f"{error}" + f" Observations are made with {', '.join(made)}." * bool(made)) from error
         count = len(rows.obs)
-        flags = None if first is None else np.asarray(first, bool)
+        flags = None if first is None else np.asarray(first)
+        numbers = flags is not None and flags.dtype.kind in "iuf" and np.isin(flags, (0, 1)).all()
+        if flags is not None and flags.dtype != bool and not numbers:
+            raise UsageError(f"first={first!r:.60} is not allowed. Give True where an episode begins, otherwise False.")
         if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
             raise UsageError(f"first has shape {flags.shape}. {count} observations need {(count,)}, or one value.")
         rows = rows if mask is None else rows._replace(mask=read_mask(mask, self.spec.action_space, count))
         check_choices(rows.mask if acts else None, self.spec.action_space)
-        return rows, None if flags is None else np.broadcast_to(flags, count).copy()
+        return rows, None if flags is None else np.broadcast_to(flags, count).astype(bool)
 
     def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any, acts: bool) -> tuple[Any, Any]:
         rows, flags = self._read(raw_obs, first, mask, acts)

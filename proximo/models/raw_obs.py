@@ -13,6 +13,7 @@ from proximo.envs.obs_faults import cast_numbers, leaf_fault
 from proximo.envs.spaces import ObsReader, read_space
 from proximo.errors import ProximoError, UsageError, first_line
 
+NO_MASK = "Where episodes begin is another argument: first=..."
 Space = spaces.Space[Any]
 Convert = Callable[[Space, Any, str], Any]  # (space of a leaf, its value, its name in messages)
 
@@ -199,11 +200,11 @@ def read_mask(mask: Any, space: Space, count: int) -> np.ndarray:
     """
     parts = mask_parts(space)
     if parts is None:
-        raise UsageError(f"mask was given, and actions of {space} cannot be masked. Leave it out.")
+        raise UsageError(f"mask was given, and actions of {space} cannot be masked. Leave it out. {NO_MASK}")
     width, given = int(parts.sum()), _mask_of_each(mask, parts, count)
     need = f"{count} observations need {(count, width)}, or one array per component of the action."
     if (entries := sum(map(_size, given))) != count * width:
-        raise UsageError(f"mask has {entries} entries. {need}")
+        raise UsageError(f"mask has {entries} entries. {need}" + f" {NO_MASK}" * (entries == count))
     if len(given) != count:
         raise UsageError(f"mask has {len(given)} rows. {need}")
     try:

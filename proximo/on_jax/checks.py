@@ -1,9 +1,11 @@
 """Checks of what a program passes to train(): its network, and what its loss function returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import Array
@@ -11,7 +13,8 @@ from jax import Array
 from proximo.config import Config
 from proximo.envs.own_pure import naming_traced_code
 from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, with_place
-from proximo.part_checks import check_acted, check_loss, check_rows, kind_of
+from proximo.on_jax.parameters import is_built_in
+from proximo.part_checks import check_acted, check_loss, check_rows, compare_sequence, kind_of
 from proximo.protocols import AGENT_PARTS
 from proximo.types import Carry, LossInputs
 
@@ -50,7 +53,7 @@ def problems_of_variables(module: nnx.Module) -> list[str]:
     if names := ", ".join(name for name, _ in named(others)):
         wrong.append(f"The network has variables that are not parameters: {names}. Under JAX a network is a function "
                      "of its parameters, and nothing else is trained or saved. Use LayerNorm instead of BatchNorm, and "
-                     "numpy arrays for constants.")
+                     "jnp.asarray(...) for constants.")
     return wrong
 
 
@@ -99,6 +102,8 @@ def act_of(agent: Any, carry: Carry, noise: Array) -> Any:
 def check_calls(agent: Any, carry: Carry) -> None:
     """Trace the calls of a network, without computing them, for the first observations.
 
+    Those of a recurrent network of a program are also computed: see check_sequence.
+
     Raises:
         UsageError: One of them raises an exception, or returns arrays of other shapes.
     """
@@ -109,14 +114,47 @@ def check_calls(agent: Any, carry: Carry) -> None:
         "act() of the network": (lambda carry, noise: act_of(agent, carry, noise).action, (carry, noise)),
         "value() of the network": (lambda carry: value_of(agent, carry.obs, carry.first, carry.state), (carry,))}
     for name, (call, arguments) in calls.items():
-        try:
-            with naming_traced_code():
-                jax.eval_shape(call, *arguments)
-        except ProximoError:
-            raise
-        except Exception as error:
-            raise UsageError(f"{name} raised {with_place(error)} for observations of shape {carry.obs.shape}. Correct "
-                             "make_agent.") from error
+        with naming_calls(name, carry):
+            jax.eval_shape(call, *arguments)
+    built_in = all(is_built_in(module) for _, module in nnx.iter_modules(agent))
+    if agent.recurrent and not agent.evaluates_later and not built_in:
+        check_sequence(agent, carry)
+
+
+def check_sequence(agent: Any, carry: Carry) -> None:
+    """Warn if a recurrent network gives other results for a sequence, as it learns, than step by step, as it acts.
+
+    The sequence begins with a state that is not zero. In its second step an episode begins in every other row.
+    """
+    @jax.jit
+    def both(carry: Carry) -> tuple[dict[str, Array], dict[str, Array]]:
+        never = jnp.zeros_like(carry.first)
+        first = jnp.stack([carry.first, never, jnp.arange(len(never)) % 2 == 0, never])
+        noise = agent.head.noise(jax.random.key(0), *first.shape)
+        states, played = [carry.state], list[Any]()
+        for t in range(len(first)):
+            played.append(agent.act(carry.obs, carry.mask, first[t], states[-1], noise[t]))
+            states.append(played[-1].state)
+        obs, mask = jax.tree.map(lambda x: jnp.stack([x] * 3), (carry.obs, carry.mask))
+        dist, value, _ = agent(obs, mask, first[1:], states[1])
+        acted = {name: jnp.stack([getattr(one, name) for one in played[1:]]) for name in ("value", "logprob", "action")}
+        return {"value": value, "logprob": dist.logprob(acted["action"])}, acted
+
+    with naming_calls("The network", carry):
+        compare_sequence(*both(carry))
+
+
+@contextmanager
+def naming_calls(name: str, carry: Carry) -> Iterator[None]:
+    """Raise UsageError, with the line of the user's code, if a call of a network raises an exception."""
+    try:
+        with naming_traced_code():
+            yield
+    except ProximoError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{name} raised {with_place(error)} for observations of shape {carry.obs.shape}. Correct "
+                         "make_agent.") from error
 
 
 def _learned_value(agent: Any, carry: Carry) -> Any:

@@ -55,8 +55,11 @@ def map_weights(adam: Adam, change: Callable[[Any], Any]) -> Adam:
 
 
 def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, eps: float,
-                   max_grad_norm: float) -> tuple[Adam, Array]:
-    """Clip the gradient and apply one step of Adam (details 3 and 11). Returns its norm too, a scalar."""
+                   max_grad_norm: float, count: Array | float = 1.0) -> tuple[Adam, Array]:
+    """Clip the gradient and apply one step of Adam (details 3 and 11), unless `count`, of its rows, is 0.
+
+    Returns the norm of the gradient too, a scalar.
+    """
     norm = optax.tree.norm(gradient)
     ok = adam.ok & jnp.isfinite(norm)
     shrink = jnp.minimum(max_grad_norm / (norm + 1e-6), 1.0)
@@ -66,7 +69,7 @@ def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, 
     weights = jax.tree.map(lambda w, d: w - learning_rate * adam.scale * d, adam.weights, direction)
     moved = Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count, ok=ok,
                  scale=adam.scale)
-    return jax.tree.map(lambda new, old: jnp.where(ok, new, old), moved, adam._replace(ok=ok)), norm
+    return jax.tree.map(lambda new, old: jnp.where(ok & (count > 0), new, old), moved, adam._replace(ok=ok)), norm
 
 
 def make_batch(rollout: Rollout, ret: Array, state: tuple[Array, ...], recurrent: bool) -> Batch:
@@ -143,7 +146,7 @@ def minibatch_advantages(advantage: Array, valid: Array, index: Array, recurrent
         squares, rest = map(pool, all_reduce_sum((jnp.square(kept).sum(axes), kept.sum(axes))))
         equal = squares * divisor <= 2 * jnp.square(rest)  # equal advantages leave the rounding of their mean
         rows = jnp.where(widen(equal), 0.0, centred / (widen(jnp.sqrt(squares / divisor)) + 1e-8))
-    return rows, jnp.maximum(count, 1.0)
+    return rows, count
 
 
 def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch: Minibatches,
@@ -167,7 +170,7 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
            coefficients: Coefficients) -> tuple[Adam, dict[str, Array]]:
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
-    alike (detail A3). Returns means over all minibatches that ran too.
+    alike (detail A3). Returns means over all minibatches that ran and had a valid row too.
     """
     cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, pack(adam.weights)[1]
 
@@ -175,18 +178,20 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         weights = by_name(adam.weights)
 
         def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Weights, dict[str, Array]]:
-            part = Minibatches(index=index, advantage=advantage, count=minibatch.count, noise=noise)
+            part = Minibatches(index=index, advantage=advantage, count=jnp.maximum(minibatch.count, 1.0), noise=noise)
             return compute_gradient(learner, weights, batch, part, coefficients)
 
         rows = minibatch.index, minibatch.advantage, minibatch.noise
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
         gradient = learner.all_reduce_sum(gradient)
-        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm,
+                                    minibatch.count)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:
         adam, stats = lax.scan(step, adam, minibatches, unroll=unroll)
-        stats = {name: x.mean() for name, x in stats.items()}
+        learned = minibatches.count > 0
+        stats = {name: jnp.where(learned, x, 0.0).sum() / learned.sum() for name, x in stats.items()}
         return adam._replace(scale=cfg.adapted_scale(adam.scale, stats.get("approx_kl"))), stats
 
     def epoch_unless_stopped(state: tuple[Adam, Array], minibatches: Minibatches) -> tuple[Any, Any]:

@@ -129,6 +129,11 @@ def fitting_weights(module: nnx.Module, weights: Mapping[str, np.ndarray]) -> We
     return {name: jnp.asarray(x) for name, x in weights.items()}
 
 
+def is_built_in(module: Any) -> bool:
+    """Return whether a module is one of Proximo's, or a list."""
+    return isinstance(module, nnx.List) or type(module).__module__.startswith("proximo.on_jax.")
+
+
 def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any] | None:
     """Make the same function for acting in numpy, without any call of JAX.
 
@@ -139,10 +144,9 @@ def make_numpy_bind(module: nnx.Module) -> Callable[[Weights], Any] | None:
         have, or hold it in a list.
     """
     host = nnx.clone(module)
-    layers = [(path, part) for path, part in nnx.iter_modules(host) if not isinstance(part, nnx.List)]
-    if not all(type(part).__module__.startswith("proximo.on_jax.") for _, part in layers):
+    if not all(is_built_in(part) for _, part in nnx.iter_modules(host)):
         return None
-    parts = [(path, vars(part)) for path, part in layers]
+    parts = [(path, vars(part)) for path, part in nnx.iter_modules(host) if not isinstance(part, nnx.List)]
     slots = [(attributes, name, ".".join(map(str, (*path, name)))) for path, attributes in parts
              for name, x in attributes.items() if isinstance(x, nnx.Param)]
     if {full for _, _, full in slots} != set(named_parameters(module)):

@@ -66,7 +66,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
             announce_rebuilds(cfg, ranks.processes)
         state = first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
         if ranks.mesh is None:
-            check_calls(learner.agent, state.carry)
+            check_calls(learner.bind(state.adam.weights), state.carry)
         if ranks.processes > 1 and not done:
             check_same_weights(ranks, state.adam.weights)
         return player, state

@@ -12,7 +12,7 @@ from proximo.envs.own_pure import naming_traced_code
 from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.newest import Newest
-from proximo.on_jax.checks import check_constants
+from proximo.on_jax.checks import check_calls, check_constants
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.members import (
@@ -27,6 +27,7 @@ from proximo.on_jax.members import (
     stack_members,
 )
 from proximo.on_jax.mesh import put_on_mesh
+from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import MakeAgent, first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
@@ -91,13 +92,15 @@ def first_states(cfgs: Sequence[Config], player: InsidePlayer, make_agent: MakeA
     Every member has an agent of its own, because layers that are not Proximo's have their first weights already.
 
     Raises:
-        UsageError: The agents have different constants.
+        UsageError: The agents have different constants, or cannot be called.
     """
     agents = [make_agent(player.normalizer.spec, cfg) for cfg in cfgs]
     check_constants(agents)
     statistics = player.normalizer.start()
-    return [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), statistics), agent)
-            for cfg, agent in zip(cfgs, agents)]
+    states = [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), statistics), agent)
+              for cfg, agent in zip(cfgs, agents)]
+    check_calls(make_bind(agents[0])(states[0].adam.weights), states[0].carry)
+    return states
 
 
 def iterate_group(cfgs: Sequence[Config], player: InsidePlayer, states: Sequence[TrainState],

@@ -29,8 +29,7 @@ class Adam(NamedTuple):
 class Learner(NamedTuple):
     """What update() needs besides the batch and its minibatches."""
 
-    step: Callable[..., tuple[Tensor, Tensor]]  # (batch, minibatch, learning_rate, coefficients) -> statistics of the
-    #                                             loss (k,), norm of the gradient ()
+    step: Callable[..., tuple[Tensor, Tensor]]  # (batch, minibatch, rate, coefficients) -> statistics (k,), norm ()
     names: list[str]  # of the statistics
     all_reduce_sum: Callable[[Tensor], Tensor]
     scale: Tensor  # of Adam, changed in place
@@ -146,7 +145,7 @@ def minibatch_advantages(advantage: Tensor, valid: Tensor, index: Tensor, recurr
     kept = torch.where(valid_rows, rows, 0.0)
     sums = all_reduce_sum(torch.stack([valid_rows.sum(axes).double(), kept.sum(axes),
                                        kept.square().sum(axes)]))  # (3, E, M)
-    count = sums[0].clamp(min=1.0)
+    count = sums[0]
     if cfg.norm_adv != "none":
         if cfg.norm_adv == "batch":  # every epoch covers the whole batch
             sums = sums.sum(2, keepdim=True).expand_as(sums)
@@ -160,14 +159,17 @@ def minibatch_advantages(advantage: Tensor, valid: Tensor, index: Tensor, recurr
 def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_rate: float,
            coefficients: Coefficients, cfg: Config) -> dict[str, float]:
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
-    alike (detail A3). Returns means over all minibatches that ran."""
+    alike (detail A3). Returns means over all minibatches that ran. One without a valid row is left out."""
     watch_kl = cfg.target_kl is not None or cfg.desired_kl is not None
     epochs, norms = list[Tensor](), list[Tensor]()
     rate, *scalars = (torch.tensor(float(x), dtype=torch.float32, device=batch.value.device)
                       for x in (learning_rate, *coefficients))
+    counts = minibatches.count.tolist()
+    if not any(counts[0]):
+        return dict.fromkeys((*learner.names, "grad_norm"), float("nan"))
     for e in range(cfg.update_epochs):
         stats, grad_norm = zip(*(learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))
-                                 for m in range(cfg.num_minibatches)))
+                                 for m in range(cfg.num_minibatches) if counts[e][m]))
         epochs.append(torch.stack(stats).mean(0))
         norms.append(torch.stack(grad_norm).mean())
         if watch_kl:
@@ -179,8 +181,7 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     means = torch.stack(epochs).mean(0)
     if not watch_kl:
         means = learner.all_reduce_sum(means)
-    values = torch.cat([means, torch.stack(norms).mean()[None]]).tolist()
-    return dict(zip([*learner.names, "grad_norm"], values))
+    return dict(zip([*learner.names, "grad_norm"], torch.cat([means, torch.stack(norms).mean()[None]]).tolist()))
 
 
 def explained_variance(value: Tensor, ret: Tensor, valid: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> float:

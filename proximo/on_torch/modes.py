@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, is_out_of_memory, one_line, warn_once, with_place
 from proximo.on_torch.snapshot import saved_buffers
-from proximo.part_checks import check_acted, check_rows
+from proximo.part_checks import check_acted, check_rows, compare_sequence
 from proximo.processes import World
 from proximo.types import Carry
 
 LEARNED = {"float32", "float64"}  # dtypes of parameters
-CLOSE = 2e-3  # relative and absolute difference that rounding may cause, also in bfloat16
 IN_USE: WeakSet[nn.Module] = WeakSet()  # the modules of networks that train or act
 
 
@@ -140,11 +139,11 @@ def check_calls(agent: Any, carry: Carry) -> None:
                          "that a resume would not be exact. Leave them out; a head draws its noise in Head.noise and "
                          "Head.learning_noise.")
     if agent.recurrent and not agent.evaluates_later:
-        compare_sequence(agent, carry)
+        check_sequence(agent, carry)
 
 
 @torch.no_grad()
-def compare_sequence(agent: Any, carry: Carry) -> None:
+def check_sequence(agent: Any, carry: Carry) -> None:
     """Warn if a recurrent network gives other results for a sequence, as it learns, than step by step, as it acts.
 
     The sequence begins with a state that is not zero. In its second step an episode begins in every other row.
@@ -160,14 +159,9 @@ def compare_sequence(agent: Any, carry: Carry) -> None:
             states.append(played[-1].state)
         obs, mask = (None if x is None else torch.stack([x] * 3) for x in (carry.obs, carry.mask))
         dist, value, _ = agent(obs, mask, first[1:], states[1])
-    for name, found in (("value", value), ("logprob", dist.logprob(torch.stack([one.action for one in played[1:]])))):
-        stepwise = torch.stack([getattr(one, name) for one in played[1:]])
-        if not torch.allclose(found, stepwise, rtol=CLOSE, atol=CLOSE):
-            warn_once(f"The recurrent network gives another {name} for a sequence of steps, as it learns, than step by "
-                      "step, as it acts. The ratio of old and new probabilities is therefore not 1 before the first "
-                      "step. In both, begin with the state that is given, and set it to 0 in rows where `first` is "
-                      "True, also inside a sequence.")
-            return
+    learned = {"value": value, "logprob": dist.logprob(torch.stack([one.action for one in played[1:]]))}
+    acted = {name: torch.stack([getattr(one, name) for one in played[1:]]) for name in learned}
+    compare_sequence(*({name: x.float().cpu().numpy() for name, x in rows.items()} for rows in (learned, acted)))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from proximo.envs.cores import cpu_model
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import refused_changes
 from proximo.processes import world_from_environment
@@ -20,7 +21,7 @@ from proximo.runs.command_line import pasted
 from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.records import Checkpoint, Manifest, SummaryFile
-from proximo.runs.run import Run, cpu_model, versions
+from proximo.runs.run import Run, versions
 from proximo.runs.writing import unwritten
 
 ARRAY = "__array__"

@@ -19,6 +19,7 @@ from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.runs.run_group import check_one_run
 
 MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
+SCALE = ("norm_reward", "gamma")  # fields that change the scale of returns
 PARTLY = ("To begin with the weights that fit, save a model of this network that has them "
           "(docs/add-a-network.md#begin-with-trained-weights).")
 BEGINNING = ("log_std_init", "orthogonal_init")  # fields that only draw the first weights, which init_from replaces
@@ -57,6 +58,9 @@ def with_start(parts: Parts, cfg: Config) -> Parts:
     meaning = (*MEANING, "log_std_init") if cfg.state_dependent_std else MEANING  # it is added to what is computed
     if other := differences(cfg, model["config"], meaning):
         raise UsageError("\n".join(f"init_from={cfg.init_from} was trained with {setting}." for setting in other))
+    for setting in differences(cfg, model["config"], SCALE):
+        warn_once(f"init_from={cfg.init_from} was trained with {setting}. Its value function was learned for another "
+                  "scale of returns.")
     return parts._replace(make_agent=partial(make_trained_agent, parts.make_agent, model, cfg.init_from),
                           make_envs=partial(make_started_envs, parts.make_envs, moments_of(model)))
 

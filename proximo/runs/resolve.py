@@ -66,7 +66,13 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
 
 
 def whole_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of fields with the home folder for ~ in env_file and init_from, and the latter as absolute path."""
+    """Return values of fields with the home folder for ~ in env_file and init_from, and the latter as absolute path.
+
+    Raises:
+        UsageError: init_from is a model.
+    """
+    if hasattr(values.get("init_from"), "save"):
+        raise UsageError("init_from is a model. Write it with model.save(FOLDER), and give that folder as init_from.")
     paths = {name: os.path.expanduser(values[name]) for name in ("env_file", "init_from")
              if isinstance(values.get(name), (str, os.PathLike)) and os.fspath(values[name])}
     if "init_from" in paths:

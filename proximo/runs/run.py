@@ -156,17 +156,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-@cache
-def cpu_model() -> str:
-    """Return the name of the processor, on which the last bits of results depend."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        text = ""
-    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
-
-
 def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Run:
     """Read the config.json of a run.
 
@@ -221,6 +210,10 @@ def read_record(folder: Path) -> RunFile:
     try:
         return read_json(folder / "config.json", RunFile)
     except FileNotFoundError as error:
+        run = folder.parent.parent
+        if folder.parent.name == "checkpoints" and (run / "config.json").is_file():
+            raise UsageError(f"{one_line(folder)} is a checkpoint. `{pasted('proximo', 'resume', run)}` continues from "
+                             "the newest one of its run; docs/runs.md has how to go back to an earlier one.") from error
         raise UsageError(f"{one_line(folder)} is not a run: it contains no config.json.") from error
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from proximo.envs.cores import cpu_model
 from proximo.errors import FilesError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
@@ -20,7 +21,7 @@ from proximo.runs.log import Log, summary_from_state
 from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content
 from proximo.runs.records import SummaryFile
-from proximo.runs.run import Run, cpu_model, versions
+from proximo.runs.run import Run, versions
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
 from proximo.runs.writing import write_json

@@ -14,12 +14,15 @@ from flax import nnx
 import proximo
 from proximo.catalog import parts_of
 from proximo.config import Config
-from proximo.errors import UsageError
-from proximo.on_jax.agent import SeparateAgent
+from proximo.errors import UsageError, warn_once
+from proximo.on_jax import checks
+from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.assemble import make_head
 from proximo.on_jax.checks import check_agent, check_constants, checked_loss, problems_of_variables
+from proximo.on_jax.distributions import CategoricalHead
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.networks import NatureCNN
+from proximo.on_jax.networks import Linear, NatureCNN
+from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.setup import NEEDED_SETTINGS, check_settings
 from proximo.on_jax.train import train
 from proximo.types import LossInputs
@@ -182,6 +185,21 @@ def loss_with_if(inputs, cfg):
     return ppo_loss(inputs, cfg)
 
 
+@pytest.mark.parametrize("trunk", [
+    lambda obs: np.clip(obs, -1, 1), lambda obs: np.stack([obs]), lambda obs: np.eye(4)[obs[..., 0].argmax()]])
+def test_numpy_in_a_network_is_named_with_its_line_and_what_to_use(trunk):
+    """The line was one of numpy, and nothing was said about tables."""
+    def make(spec, cfg):
+        class Trunk(nnx.Module):
+            def __call__(self, obs):
+                return trunk(obs)
+
+        return SharedAgent(Trunk(), Linear(4, 1), make_head(lambda size: Linear(4, size), spec.action_space))
+
+    with pytest.raises(UsageError, match=rf"^{re.escape(__file__)}, line \d+ needs .* np\.tanh, and jnp\.asarray\(TABLE\)\[index\]"):
+        next(train(SMALL, make_envs, make))
+
+
 def place(function):
     """The place of the line below `def`, as errors name it."""
     return re.escape(f"{__file__}, line {getsourcelines(function)[1] + 1} needs the value of a number of JAX")
@@ -201,3 +219,46 @@ def test_a_condition_on_a_number_of_a_sweep_is_named_with_its_line(tmp_path):
     with pytest.raises(UsageError, match=place(Bounded.__post_init__)):
         proximo.sweep(Bounded, env_id="CartPole-v1", num_steps=8, total_timesteps=64, run_dir=tmp_path / "runs",
                       learning_rate=[1e-3, 1e-4])
+
+
+class OwnMemory(nnx.Module):
+    """A GRU, and the faults that one can have: where its state is not set to 0, or is not the one that it is given."""
+
+    def __init__(self, fault):
+        self.cell, self.fault = nnx.GRUCell(8, 8, rngs=nnx.Rngs(0)), fault
+
+    def initial_state(self, num_envs):
+        return (jnp.zeros((num_envs, 8)),)
+
+    def __call__(self, x, first, state):
+        acts, state = first.ndim == 1, state[0]
+        if self.fault == "begins at zero" and not acts:
+            state = jnp.zeros_like(state)
+        outputs = []
+        for row, begins in zip(x[None] if acts else x, first[None] if acts else first):
+            if self.fault != ("ignores first in a step" if acts else "ignores first in a sequence"):
+                state = jnp.where(begins[:, None], 0.0, state)
+            state, _ = self.cell(state, row)
+            outputs.append(state)
+        return (outputs[0] if acts else jnp.stack(outputs)), (state,)
+
+
+@pytest.mark.parametrize("engine", ["jax", "gym"])
+@pytest.mark.parametrize("fault", ["", "begins at zero", "ignores first in a step", "ignores first in a sequence"])
+def test_a_recurrent_network_that_learns_from_other_states_than_it_acted_on_is_warned_of(fault, engine, caplog):
+    """As on torch: its ratio of probabilities is not 1 before the first step."""
+    def make_agent(spec, cfg):
+        return SharedAgent(layer_init(Linear(4, 8)), layer_init(Linear(8, 1)), CategoricalHead(layer_init(Linear(8, 2)), 2),
+                           OwnMemory(fault))
+
+    warn_once.cache_clear()
+    next(proximo.iterations(SMALL, engine=engine, make_agent=make_agent, num_minibatches=1))
+    assert caplog.text.count("The ratio of old and new probabilities is therefore not 1") == bool(fault)
+
+
+def test_built_in_recurrent_networks_are_not_compiled_for_the_comparison(monkeypatch):
+    def refuse(agent, carry):
+        raise AssertionError
+
+    monkeypatch.setattr(checks, "check_sequence", refuse)
+    next(proximo.iterations(SMALL, recurrent="gru"))

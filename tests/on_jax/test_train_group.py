@@ -20,6 +20,7 @@ from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.members import HostState, at_once, differing_values, make_member_step, stack_members
+from proximo.on_jax.networks import Linear
 from proximo.on_jax.setup import first_state, make_inside_player
 from proximo.on_jax.train import train
 from proximo.on_jax.train_group import continue_members, first_states, member_name, train_group
@@ -51,6 +52,14 @@ def test_a_step_with_arrays_of_all_values_equals_one_that_has_them_as_constants(
     for one, other in zip(jax.tree.leaves((found.adam, found.carry)), jax.tree.leaves((expected.adam, expected.carry)),
                           strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_calls_of_a_network_are_checked_for_groups_too():
+    def make_wrong(spec, cfg):
+        return SeparateAgent(Linear(3, 1), make_head(lambda size: Linear(4, size), spec.action_space))
+
+    with pytest.raises(UsageError, match=r"The network raised TypeError: dot_general .* Correct make_agent"):
+        next(train_group([BASE, replace(BASE, seed=2)], make_envs, make_wrong))
 
 
 @pytest.mark.parametrize(("change", "sentence"), [({"num_steps": 8, "total_timesteps": 48}, "differ in num_steps, total_timesteps."),

@@ -11,6 +11,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.envs.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
+from proximo.errors import UsageError
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
 from proximo.runs.run import SWEEP
@@ -75,6 +76,20 @@ def test_statistics_continue(trained):
     after = update_moments(found.obs, rows, None)
     for one, other in zip(after, merged(Moments(*map(np.float64, obs)), rows)):
         assert np.allclose(one, other)
+
+
+def test_another_scale_of_returns_is_warned_of(trained, caplog):
+    """The value function predicts returns of the model's own run. Equal settings give no warning."""
+    for changes, said in (({}, 0), ({"gamma": 0.9}, 1), ({"norm_reward": False}, 1)):
+        proximo.errors.warn_once.cache_clear()
+        caplog.clear()
+        first(init_from=str(trained), **changes)
+        assert caplog.text.count("Its value function was learned for another scale of returns.") == said
+
+
+def test_a_loaded_model_is_answered_with_what_to_do(trained):
+    with pytest.raises(UsageError, match=r"init_from is a model\. Write it with model\.save\(FOLDER\)"):
+        proximo.train("ppo", init_from=proximo.load(trained))
 
 
 @pytest.mark.parametrize("name, values", [("obs", (np.zeros(3), np.ones(3), 5.0)), ("ret", (0.0, np.ones(2), 5.0))])

@@ -93,6 +93,14 @@ def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
         read_config(tmp_path, config_class)
 
 
+def test_a_checkpoint_is_answered_with_the_run_to_resume(tmp_path):
+    """Its folder is what checkpoints are named by."""
+    (tmp_path / "checkpoints" / "00000004").mkdir(parents=True)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(UsageError, match=rf"00000004 is a checkpoint\. `proximo resume {tmp_path}` continues .* docs/runs\.md"):
+        read_config(tmp_path / "checkpoints" / "00000004", config_class)
+
+
 def test_the_advice_of_a_full_disk_is_that_of_a_new_run_or_of_a_resume(tmp_path):
     run = Run(tmp_path / "run", Config(), "ppo")
     with full_disk(), pytest.raises(FilesError, match=r", or choose another folder with --run-dir\.$"):

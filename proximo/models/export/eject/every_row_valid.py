@@ -23,7 +23,6 @@ REWRITES: Rewrites = {
         ("    kept = torch.where(valid_rows, rows, 0.0)\n", ""),
         ("valid_rows.sum(axes).double(), kept.sum(axes),\n" + " " * 39 + "kept.square().sum(axes)",
          "torch.ones_like(rows).sum(axes), rows.sum(axes), rows.square().sum(axes)"),
-        ("count = sums[0].clamp(min=1.0)", "count = sums[0]"),
         ("sums[1:] / sums[0].clamp(min=1.0)", "sums[1:] / sums[0]")),
     "explained_variance": (
         (" over the valid rows of all ranks", ""),
@@ -35,6 +34,11 @@ REWRITES: Rewrites = {
     "RolloutBuffer": (('"truncated", "valid", "finished"', '"truncated", "finished"'),
                       ('rows["reward"][t][...], rows["valid"][t][...] = step.reward, step.valid',
                        'rows["reward"][t][...] = step.reward')),
+    "update": (
+        (" One without a valid row is left out.", ""),
+        ("    counts = minibatches.count.tolist()\n    if not any(counts[0]):\n"
+         "        return {}\n", ""),
+        (" if counts[e][m]", "")),
     "make_batch": ((", valid=rows(rollout.valid)", ""),),
     "select_minibatch": ((", valid=select(batch.valid)", ""),),
     "make_gradient": ((" valid=rows.valid,", ""),),

@@ -140,7 +140,8 @@ def updating() -> Rewrites:
             ("    weights = {name: jnp.asarray(x) for name, x in weights.items()}\n", ""),
             ("weights: dict[str, Any]", "weights: Weights")),
         "update": (
-            LEARNER, ("means over all minibatches that ran too", "the means of all minibatches too"),
+            LEARNER, ("means over all minibatches that ran and had a valid row too",
+                      "the means of all minibatches too"),
             ("cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, pack(adam.weights)[1]",
              "by_name = pack(adam.weights)[1]"),
             (between(update, "        weights = by_name", "        adam, norm"),
@@ -148,9 +149,14 @@ def updating() -> Rewrites:
              "                                           coefficients)\n"),
             ("learner.all_reduce_sum(stats)", "stats"),
             ("lax.scan(step, adam, minibatches, unroll=unroll)", "lax.scan(step, adam, minibatches)"),
-            (between(update, "        stats = {name: x.mean()", "    def epoch_unless"),
+            (",\n                                    minibatch.count)", ")"),
+            (between(update, "        learned = ", "    def epoch_unless"),
              "        return adam, {name: x.mean() for name, x in stats.items()}\n\n"),
             ("lax.scan(epoch, adam, minibatches, unroll=unroll)", "lax.scan(epoch, adam, minibatches)")),
+        "apply_gradient": (
+            (", count: Array | float = 1.0", ""), ("ok & (count > 0)", "ok"),
+            (", unless `count`, of its rows, is 0.\n\n    Returns the norm of the gradient too, a scalar.\n    \"\"\"",
+             ". Returns its norm too, a scalar.\"\"\"")),
         "compute_gradient": (
             LEARNER, BIND, ("learner.loss_fn(", "ppo_loss("), ("learner.agent.recurrent", "False"),
             ("learner.cfg)", "cfg)"), ("            count=minibatch.count,", "           ")),

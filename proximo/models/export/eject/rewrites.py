@@ -64,6 +64,7 @@ OPEN_LOSS: Rewrites = {
     "update": (("torch.stack(stats).mean(0)",
                 "torch.stack([torch.stack(list(one.values())) for one in stats]).mean(0)"),
                ('learner.names.index("approx_kl")', 'list(stats[0]).index("approx_kl")'),
+               ('dict.fromkeys((*learner.names, "grad_norm"), float("nan"))', "{}"),
                ("[*learner.names,", "[*stats[0],")),
     "make_learner": (("    names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, "
                       "storage.device)\n", ""),
