@@ -39,6 +39,7 @@ class Learner(NamedTuple):
     loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
     all_reduce_sum: Reduce
     divisible: bool  # whether loss and gradient of a minibatch are the sums of those of its parts
+    skips: bool = True  # whether minibatches without a valid row are left out: those of many single rows have one
 
 
 def start_adam(weights: dict[str, Any]) -> Adam:
@@ -184,8 +185,8 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         rows = minibatch.index, minibatch.advantage, minibatch.noise
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
         gradient = learner.all_reduce_sum(gradient)
-        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm,
-                                    minibatch.count)
+        count = minibatch.count if learner.skips else 1.0
+        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm, count)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:

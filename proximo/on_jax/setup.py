@@ -98,7 +98,7 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     check_settings()
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, loss_fn),
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
-                   divisible=loss_fn is ppo_loss and not agent.recurrent)
+                   divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent)
 
 
 def check_settings() -> None:

@@ -149,7 +149,7 @@ def updating() -> Rewrites:
              "                                           coefficients)\n"),
             ("learner.all_reduce_sum(stats)", "stats"),
             ("lax.scan(step, adam, minibatches, unroll=unroll)", "lax.scan(step, adam, minibatches)"),
-            (",\n                                    minibatch.count)", ")"),
+            ("max_grad_norm, count)", "max_grad_norm)"),
             (between(update, "        learned = ", "    def epoch_unless"),
              "        return adam, {name: x.mean() for name, x in stats.items()}\n\n"),
             ("lax.scan(epoch, adam, minibatches, unroll=unroll)", "lax.scan(epoch, adam, minibatches)")),
