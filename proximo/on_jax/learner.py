@@ -171,8 +171,7 @@ def compute_gradient(learner: Learner, weights: Weights, batch: Batch, minibatch
 def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches, learning_rate: Array | float,
            coefficients: Coefficients) -> tuple[Adam, dict[str, Array]]:
     """Train for E epochs of M minibatches. Stop after an epoch whose mean approx_kl exceeds target_kl, on all ranks
-    alike (detail A3). Returns means over all minibatches that ran and had a valid row too.
-    """
+    alike (detail A3). Returns means over all minibatches that ran and had a valid row too."""
     cfg, unroll, by_name = learner.cfg, learner.cfg.unrolls, pack(adam.weights)[1]
 
     def step(adam: Adam, minibatch: Minibatches) -> tuple[Adam, dict[str, Array]]:
