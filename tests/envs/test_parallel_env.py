@@ -387,3 +387,23 @@ def test_games_of_pettingzoo(name):
         ended += step.episode.finished.sum()
     assert ended >= agents
     envs.close()
+
+
+class Leaving(Corridor):
+    """The second agent ends in the fifth step, and the game goes on without it."""
+
+    def step(self, actions):
+        obs, rewards, _, truncated, infos = super().step(actions)
+        ends = {agent: agent == self.possible_agents[1] and self.time >= 5 for agent in actions}
+        self.agents = [agent for agent in actions if not ends[agent]]
+        return obs, rewards, ends, dict.fromkeys(truncated, False), infos
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_no_step_is_taken_for_an_agent_that_is_absent_for_a_whole_rollout(framework):
+    """Each minibatch is one agent. From the second iteration on, all but the one of the second agent are learned."""
+    name = {"torch": "step", "jax": ".step"}[framework]
+    steps = [int(it.snapshot()["adam"][name]) for it in proximo.iterations(
+        "ppo", make_envs=from_parallel_env(Leaving), framework=framework, recurrent="lstm", num_envs=3, num_minibatches=3,
+        num_steps=16, update_epochs=4, total_timesteps=144, env_id="Leaving-v0")]
+    assert steps == [12, 20, 28]
