@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, is_out_of_memory, one_line, warn_once, with_place
+from proximo.on_torch.noise import GLOBAL_GENERATOR
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.part_checks import check_acted, check_rows, compare_sequence
 from proximo.processes import World
@@ -113,6 +114,11 @@ def check_calls(agent: Any, carry: Carry) -> None:
         UsageError: It raises an exception, returns arrays of other shapes, changes the observations or draws random
             numbers.
     """
+    with GLOBAL_GENERATOR:  # other threads that draw first weights would look like draws of the network
+        _check_calls(agent, carry)
+
+
+def _check_calls(agent: Any, carry: Carry) -> None:
     rows, device = carry.first.shape, carry.obs.device
     join_rows = torch.stack if agent.recurrent else torch.cat
 
