@@ -174,7 +174,7 @@ class Config:
     cuda: bool = setting(True, group="machine")
     """off: --device auto does not use a GPU"""
     torch_deterministic: bool = setting(True, group="machine")
-    """use deterministic kernels of cuDNN only (GPUs; other operations of torch may still differ between two runs)"""
+    """use deterministic kernels only (GPUs; with torch only those of cuDNN: others may differ between two runs)"""
     threads: int = setting(0, group="machine", minimum=0, maximum=1024, chosen=True)
     """threads of the array library; 0: one for each run with a small network, otherwise one per core"""
     precision: Literal["float32", "bf16"] = setting("float32", group="machine")

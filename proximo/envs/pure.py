@@ -16,11 +16,18 @@ def cond_of_any(needed: Array, compute: Callable[..., Any], keep: Callable[..., 
     """Return compute(*operands) if needed, () bool, otherwise keep(*operands), like lax.cond.
 
     vmap turns lax.cond into a computation of both branches for every member. Here all members skip `compute` at a step
-    at which none of them needs it. Neither function may use other arrays than its operands.
+    at which none of them needs it. Neither function may use other arrays than its operands. A GPU computes both:
+    branching takes it longer than resetting environments, and one of thousands nearly always needs it.
     """
     @custom_vmap
     def choose(needed: Array, operands: tuple[Any, ...]) -> Any:
+        return jax.lax.platform_dependent(needed, *operands, cpu=branch, default=select)
+
+    def branch(needed: Array, *operands: Any) -> Any:
         return jax.lax.cond(needed, compute, keep, *operands)
+
+    def select(needed: Array, *operands: Any) -> Any:
+        return jax.tree.map(lambda new, old: jnp.where(needed, new, old), compute(*operands), keep(*operands))
 
     @choose.def_vmap
     def _(size: int, batched: Any, needed: Array, operands: tuple[Any, ...]) -> tuple[Any, Any]:

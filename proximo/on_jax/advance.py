@@ -105,11 +105,11 @@ class Several:
         Args:
             run: The compiled function.
             cfg: The hyper-parameters, for most_iterations(cfg) at most.
-            ahead: Whether the next call starts before the host reads the results of this one: where a call returns
-                before its results are there.
+            ahead: Whether the next call starts before the results of this one are there, and these are copied to the
+                host while it runs: where a call returns before its results are there.
         """
         self._run, self._capacity, self._ahead, self._pace = run, most_iterations(cfg), ahead, 1
-        self._every, self._total = cfg.checkpoint_every, cfg.num_iterations
+        self._every, self._total, self._read = cfg.checkpoint_every, cfg.num_iterations, 0.0  # when results were read
         self._next: Started | None = None  # the call that runs already, from the state `after` of the last one
         self._after: TrainState | None = None
 
@@ -118,11 +118,11 @@ class Several:
         runs = self._next if state is self._after else None  # another state has environments that were made again
         started = runs or self._start(state, done)
         count, after = started.number, started.after
-        results = jax.tree.map(np.array, started.stacked)
-        if time.perf_counter() - started.when < LONGEST:
-            self._pace = min(2 * pace, self._capacity)
-        self._after = after
         self._next = self._start(after, done + count) if self._ahead and done + count < self._total else None
+        results, began = jax.tree.map(np.array, started.stacked), max(started.when, self._read)
+        self._after, self._read = after, time.perf_counter()
+        if self._read - began < LONGEST:
+            self._pace = min(2 * pace, self._capacity)
         reached = {0: state, count: after}  # by number of iterations since `state`
         paces = [1] * (count - 1) + [pace]
         return after, [Ended(jax.tree.map(lambda x, k=k: x[k], results),
@@ -130,7 +130,10 @@ class Several:
 
     def _start(self, state: TrainState, done: int) -> Started:
         began, count = time.perf_counter(), min(self._pace, self._every - done % self._every, self._total - done)
-        return Started(began, count, *self._run(state, count))
+        started = Started(began, count, *self._run(state, count))
+        if self._ahead:
+            jax.tree.map(lambda x: x.copy_to_host_async(), started.stacked)
+        return started
 
     def _asked_for(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
         """Return the state after `number` iterations of a call, and limit the next call to `pace` iterations."""

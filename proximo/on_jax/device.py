@@ -76,7 +76,7 @@ def set_up_jax(cfg: Config, ranks: int = 1, runs: int = 1) -> jax.Device:
     keep_compiled()
     with naming_platforms():
         if may_use_gpu(cfg):
-            prepare_gpu()
+            prepare_gpu(cfg)
             start_cpu(0, ranks)
         else:
             start_cpu(cfg.threads, ranks, devices_for(runs, cfg.threads))
@@ -136,13 +136,13 @@ def may_use_gpu(cfg: Config) -> bool:
     return cfg.device.startswith("cuda") or (cfg.device == "auto" and (named or auto_selects_gpu(cfg, present)))
 
 
-def prepare_gpu() -> None:
-    """Let XLA choose only kernels whose results do not depend on timing, unless XLA_FLAGS decides it.
+def prepare_gpu(cfg: Config) -> None:
+    """Let XLA choose only kernels whose results do not depend on timing, unless XLA_FLAGS or `cfg` decide it.
 
-    Otherwise it measures algorithms of convolutions whenever it compiles, and a resumed run may get another one.
+    Otherwise it measures matrix products and convolutions whenever it compiles, and a resumed run may get other ones.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_gpu_deterministic_ops" not in flags:
+    if cfg.torch_deterministic and "xla_gpu_deterministic_ops" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
 

@@ -36,4 +36,4 @@ def gae(reward: Array, value: Array, next_value: Array, terminated: Array, done:
         running = row[0] + row[1] * running
         return running, running
 
-    return lax.scan(earlier, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
+    return lax.scan(earlier, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=8)[1]

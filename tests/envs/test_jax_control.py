@@ -111,3 +111,24 @@ def test_members_that_begin_no_episode_keep_theirs_and_skip_the_draw_where_none_
     states, _ = jax.vmap(envs.reset)(jax.random.split(jax.random.key(1), 3))
     lowered = jax.jit(jax.vmap(envs.step)).lower(states, jnp.zeros((3, N), jnp.int32))
     assert " conditional(" in lowered.compile().as_text()
+
+
+def test_a_gpu_resets_without_a_branch_and_begins_the_same_episodes(monkeypatch):
+    """A branch of a compiled function costs a GPU more than first states that nobody needs."""
+    envs = ControlPure(control_tasks()["CartPole-v1"], N)
+    first, _ = envs.reset(jax.random.key(1))
+
+    def play(branches):
+        step, state, steps = jax.jit(lambda *x: envs.step(*x)), first, []
+        assert ("stablehlo.case" in step.lower(state, jnp.zeros(N, jnp.int32)).as_text()) == branches
+        for _ in range(30):
+            state, played = step(state, jnp.zeros(N, jnp.int32))
+            steps.append(played)
+        return steps
+
+    expected = play(branches=True)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *x, cpu, default: default(*x))
+    found = play(branches=False)
+    assert any(x.terminated.any() for x in found)
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # rounded differently by other fusions

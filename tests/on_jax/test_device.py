@@ -58,6 +58,9 @@ def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, 
         set_up_jax(Config(threads=2, **fields))
         assert os.environ["XLA_FLAGS"] == (found if expected == [0] else given)
     assert threads == expected * 3
+    monkeypatch.setenv("XLA_FLAGS", "")
+    set_up_jax(Config(threads=2, torch_deterministic=False, **fields))
+    assert os.environ["XLA_FLAGS"] == ""
 
 
 def test_a_folder_of_compiled_functions_that_the_program_names_is_kept(tmp_path):
