@@ -40,6 +40,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
     advice = nearest(name, [known for known in registry if not _is_retired(known)])
     if name.endswith(".py"):
         advice = f" If it is a file, give its path with --env-file {name}."
+    elif os.path.isfile(os.path.join(name, "config.json")):
+        advice = " It is a folder of a run: give the id of its environment."
     elif is_atari(name):
         advice = " It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."
     elif name == env_id:

@@ -45,12 +45,18 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     found = {path: [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
         folder for folder, files in visit_folders(path) if "config.json" in files) for path in paths}
     files = [path for path in found if isfile(path)] if any(found.values()) else []
-    if wrong := [f"{path} neither is nor contains a run. A run is a folder with a config.json."
-                 for path, runs in found.items() if not runs and path not in files]:
+    if wrong := [_not_a_run(path) for path, runs in found.items() if not runs and path not in files]:
         raise UsageError("\n".join(wrong))
     if files:
         warn_once(f"Files are not runs and are left out: {shorten(', '.join(map(str, files)), MOST_NAMED)}.")
     return list(dict.fromkeys(run for runs in found.values() for run in runs))
+
+
+def _not_a_run(path: Path) -> str:
+    """Return the sentence about a path that neither is nor contains a run."""
+    run = next((folder for folder in path.parents if isfile(folder / "config.json")), None)
+    return f"{path} neither is nor contains a run. " + (f"Give the run that it belongs to: {run}." if run else
+                                                        "A run is a folder with a config.json.")
 
 
 def plot(runs: Sequence[Path], out: Path, window: int | None = None, metric: str = "") -> Path:

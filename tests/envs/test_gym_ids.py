@@ -37,6 +37,12 @@ def test_an_unknown_id_may_be_one_of_a_package(env_id, guess, monkeypatch):
             gym_id(f"{module}:{name}")
 
 
+def test_a_run_is_no_id(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="is unknown. It is a folder of a run: give the id of its environment.$"):
+        gym_id(str(tmp_path))
+
+
 @pytest.mark.parametrize(("env_id", "advice"), [
     ("ALE/Pong-v5", "It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."),
     ("my_env.py", "If it is a file, give its path with --env-file my_env.py."),

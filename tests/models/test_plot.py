@@ -295,6 +295,8 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(tmp_path):
         find_runs([])
     with pytest.raises(UsageError, match="neither is nor contains a run"):
         find_runs([tmp_path / "nothing"])
+    with pytest.raises(UsageError, match=f"checkpoints neither is nor contains a run. Give the run that it belongs to: {run}.$"):
+        find_runs([run / "checkpoints"])
     with pytest.raises(UsageError, match=r"Name it curve\.png"):
         plot([run], tmp_path / "curve.xyz")
     (run / "config.json").write_text("{}")
