@@ -230,7 +230,7 @@ USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass fu
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user-defined function; errors are passed on.
+    """Call a custom function; errors are passed on.
 
     Raises:
         UsageError: It does not take these arguments, or reads a field that one of them, a NamedTuple, does not have.

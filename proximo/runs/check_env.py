@@ -17,7 +17,7 @@ from proximo.envs.env_file import function_in_file, name_in_file
 from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_checks import check_envs, reset_answer, step_answer
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import env_source, make_from_source, own_source
+from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
@@ -105,7 +105,7 @@ def iter_findings(env: Any, cfg: Config, make_envs: Callable[..., Any] | None = 
 def _subject(env: Any, cfg: Config) -> Subject:
     make: Callable[[], gymnasium.Env[Any, Any]]
     if env is not None and not isinstance(env, str):
-        source = own_source(cfg, env_name(env, cfg.env_kwargs))
+        source = named_source(cfg, env_name(env, cfg.env_kwargs))
         make = partial(make_new, env_factory(env), source, [])
     else:
         if (named := variant_by_name(cfg.env_id)) and not cfg.env_file:

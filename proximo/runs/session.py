@@ -25,12 +25,12 @@ from proximo.runs.announce import (
 )
 from proximo.runs.checkpoint import find_checkpoint, read_summary
 from proximo.runs.choice import config_of_env
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
 from proximo.runs.files import refuse_links
 from proximo.runs.init_from import with_start
 from proximo.runs.lock import locked
 from proximo.runs.loop import Session, train_nothing, train_together
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.resolve import problems_of, problems_of_parts, record_problems, resolve, usage_errors, with_changes
 from proximo.runs.run import (
     Run,
@@ -58,15 +58,15 @@ from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import Watcher, restore_summaries
 
 
-def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
+def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wrong: Sequence[str] = (),
           sweep: Members = NO_MEMBERS, fit: bool = False) -> Session:
     """Create the folder of a new run, or of several that one compiled function trains.
 
     Args:
         cfg: The configuration as given; what it leaves open is filled in.
         variant: The name of its variant.
-        own: Parts that take the place of the variant's.
-        wrong: Problems that were found already, besides those of `own`; they are reported with the others.
+        custom: Parts that take the place of the variant's.
+        wrong: Problems that were found already, besides those of `custom`; they are reported with the others.
         sweep: The runs of a sweep; without one, there is one run, or one for each of cfg.num_seeds seeds.
         fit: Change sizes that cannot be divided among the processes, instead of refusing them.
 
@@ -75,29 +75,29 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
         FilesError: The folder cannot be written.
     """
     world = world_from_environment()
-    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own.make_envs is not None, len(sweep))
+    cfg = resolve(custom.with_workers(cfg), variant, world.size, world.local_size, custom.make_envs is not None,
+                  len(sweep))
     if fit:
         cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
     set_passive_openmp_wait(cfg)
-    own.check_processes(world.size)
-    parts = own.parts(variant, cfg.framework)
+    custom.check_processes(world.size)
+    parts = custom.parts(variant, cfg.framework)
     swept = [replace(cfg, **changes) for changes in sweep.values()]
-    if problems := [*own.problems(cfg), *wrong, *problems_of_runs(swept or [cfg], world.size)]:
+    if problems := [*custom.problems(cfg), *wrong, *problems_of_runs(swept or [cfg], world.size)]:
         problems += usage_errors(lambda: with_start(parts, cfg))
         raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
     parts = with_start(parts, cfg)
     folder = run_folder(cfg)
-    runs = [own.new_run(folder, cfg, variant)]
+    runs = [custom.new_run(folder, cfg, variant)]
     if members := sweep or members_of_seeds(cfg):
-        own.check_several_seeds()
+        custom.check_several_seeds()
         runs = runs_of_members(runs[0], members)
     with ExitStack() as held:
         held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
         check_new([folder, *[run.folder for run in runs]], runs[0]._replace(folder=folder).resume_line)
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
-        recorder = Recorder()
-        watchers = _watchers(runs, own, recorder, [(None, None)] * len(runs))
+        watchers = _watchers(runs, custom, recorder := Recorder(), [(None, None)] * len(runs))
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size), bool(members))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
@@ -105,7 +105,7 @@ def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequen
                        held.pop_all().close)
 
 
-def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
+def resume(folder: Path, changes: dict[str, Any], custom: CustomParts = NO_CUSTOM_PARTS,
            allow_import: Collection[str] = (), wrong: Sequence[str] = ()) -> Session:
     """Continue a run, or the runs of one command together, from the newest checkpoint.
 
@@ -114,7 +114,7 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
     Args:
         folder: The folder of a run, or of the runs of a --num-seeds command or a sweep.
         changes: Fields of the configuration that change from here on.
-        own: Parts that take the place of the variant's, as they did at the start of the run.
+        custom: Parts that take the place of the variant's, as they did at the start of the run.
         allow_import: Modules and scripts that the run may name; those of an environment in `changes` are allowed too.
         wrong: Problems that were found already; they are reported together with the others.
 
@@ -126,26 +126,26 @@ def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
     with ExitStack() as held:
         held.enter_context(locked(folder, *member_folders(folder)))
         allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
-        return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
+        return _resume(folder, changes, custom, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
 
 
-def _watchers(runs: Sequence[Run], own: OwnParts, recorder: Recorder,
+def _watchers(runs: Sequence[Run], custom: CustomParts, recorder: Recorder,
               starts: Iterable[tuple[dict[str, Any] | None, Callable[[], None] | None]]) -> list[Watcher]:
     """Return a watcher for each run; the last one shows the progress of all.
 
     Args:
         runs: The runs.
-        own: The user-defined parts.
+        custom: The custom parts.
         recorder: Notes the steps of the environments.
         starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
     """
     watchers: list[Watcher] = []
     for run, (checkpoint, before_first) in zip(runs, starts):
-        watchers.append(Watcher(run, own, checkpoint, before_first, recorder, run is runs[-1], group=watchers))
+        watchers.append(Watcher(run, custom, checkpoint, before_first, recorder, run is runs[-1], group=watchers))
     return watchers
 
 
-def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str],
+def _resume(folder: Path, changes: dict[str, Any], custom: CustomParts, held: ExitStack, allowed: list[str],
             wrong: Sequence[str]) -> Session:
     """Continue runs whose folders are locked; the session takes over `held`, which frees them."""
     members = member_folders(folder)
@@ -153,14 +153,14 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
         warn_if_one_of_several(folder)
     refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
     processes = world_from_environment().size
-    before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
+    before = [read_config(each, lambda variant: custom.config or config_class(variant)) for each in members or [folder]]
     runs = changed_runs(before, changes, allowed, processes)
-    own.check_resume(before[0])
-    own.check_processes(processes)
+    custom.check_resume(before[0])
+    custom.check_processes(processes)
     for run in runs:
         check_imports(run.cfg, allowed, folder)
     if members:
-        own.check_several_seeds()
+        custom.check_several_seeds()
         check_group(folder, [run.cfg for run in before], changes)
     if problems := [*wrong, *problems_of_runs([run.cfg for run in runs])]:
         problems += usage_errors(lambda: [find_checkpoint(run) for run in runs])
@@ -175,14 +175,14 @@ def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStac
         restore_summaries(runs, checkpoints)
         return Session(folder, [], train_nothing(), release=held.pop_all().close)
     announce_changes(before[0].cfg, runs[0].cfg, checkpoints[0], len({run.cfg.learning_rate for run in runs}) == 1)
-    announce_callbacks(runs[0].folder, bool(own.callbacks))
-    runs = [own.recorded_by(run) for run in runs]
+    announce_callbacks(runs[0].folder, bool(custom.callbacks))
+    runs = [custom.recorded_by(run) for run in runs]
     announce_parts(before[0], runs[0])
     set_passive_openmp_wait(cfg)
-    parts, recorder = own.parts_of_resume(runs[0]), Recorder()
+    parts, recorder = custom.parts_of_resume(runs[0]), Recorder()
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
-    watchers = _watchers(runs, own, recorder, [
+    watchers = _watchers(runs, custom, recorder, [
         (kept, partial(write_config, run) if run != old else None)
         for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)])
     states = [kept["state"] for kept in checkpoints if kept is not None]
