@@ -129,7 +129,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     from proximo.runs.arguments import configure, custom_parts, for_programs, problems_of_iterations
     from proximo.runs.init_from import with_start
     from proximo.runs.resolve import problems_of, resolve
-    from proximo.runs.session import set_passive_openmp_wait
+    from proximo.runs.start import set_passive_openmp_wait
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn)
     cfg, variant = configure(config, env, custom, values)
@@ -169,7 +169,7 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
     """
     from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
-    from proximo.runs.session import resume
+    from proximo.runs.start import resume
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
     allowed = modules_of(changes.pop("allow_import", ()))

@@ -26,7 +26,7 @@ from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
 from proximo.runs.run import SWEEP
-from proximo.runs.session import recorded_class, resume
+from proximo.runs.start import recorded_class, resume
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]
 

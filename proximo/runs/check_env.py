@@ -43,7 +43,7 @@ class Subject(NamedTuple):
     make_rows: Callable[[list[int]], GymEnvs]  # from seeds, as for training
 
 
-class Played(NamedTuple):
+class RandomSteps(NamedTuple):
     """What was seen in some episodes of random actions."""
 
     steps: int
@@ -170,7 +170,7 @@ def _type_finding(what: str, right: str, types: tuple[type, ...], seen: dict[typ
                    f"{advice} Training converts them." if taken else advice)
 
 
-def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
+def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
     """Play random episodes in the bare environment up to the limits STEPS, ENOUGH_SECONDS and MOST_SECONDS."""
     writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), mask_reader(env)
     ends = both = outside = steps = 0
@@ -205,7 +205,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     except (Exception, SystemExit) as error:
         found = str(error) if isinstance(error, AnswerError) else with_place(error)
         raise EnvError(f"{name}, step {steps}: {found}") from error
-    return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
+    return RandomSteps(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   ranges=ranges, per_second=steps / (time.perf_counter() - begin))
 
 

@@ -16,11 +16,11 @@ from proximo.runs.checkpoint import checkpoints, read_summary
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, differs_from_variant
 from proximo.runs.elastic import fit_to_processes
 from proximo.runs.lock import locked
-from proximo.runs.loop import Session, train_nothing
 from proximo.runs.resolve import resolve
 from proximo.runs.run import NOT_BEGUN, SWEEP, Run, forget_run, has_begun, read_config, run_folder
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
-from proximo.runs.session import resume, start
+from proximo.runs.session import Session, train_nothing
+from proximo.runs.start import resume, start
 
 VARIABLE = "PROXIMO_RESUME"
 

@@ -8,8 +8,8 @@ import pytest
 import proximo
 from proximo.models.read_folder import read_model
 from proximo.runs.checkpoint import checkpoints
-from proximo.runs.loop import Session
 from proximo.runs.recent import Recent
+from proximo.runs.session import Session
 from proximo.types import Iteration
 from tests.support.runs import terminate
 
