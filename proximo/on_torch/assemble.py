@@ -69,14 +69,9 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
         raise UsageError("\n".join(problems))
 
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
-        draw_for_absent_trunk(spec, cfg)
+        make_trunk(spec, cfg)  # only draws: a seed keeps the weights of earlier versions
         return separate_agent(spec, cfg, make_box)
     return shared_agent(spec, cfg, make_box)
-
-
-def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
-    """Draw what a trunk would: earlier versions always made one, and a seed keeps the weights that it had with them."""
-    make_trunk(spec, cfg)  # only draws, so that a seed keeps its weights
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
