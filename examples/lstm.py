@@ -16,7 +16,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.mlp import MLP
-from proximo.on_torch.networks import Memory, layer_init
+from proximo.on_torch.networks import RecurrentLayer, layer_init
 from proximo.on_torch.train import train
 from proximo.protocols import Spec, VecEnv
 
@@ -41,7 +41,7 @@ def make_agent(spec: Spec, cfg: Config) -> nn.Module:
     """A trunk of tanh units, an LSTM, and two linear heads."""
     num_actions = int(spec.action_space.n)
     trunk = MLP([spec.obs_shape[0], 64, 64])
-    memory = Memory("lstm", 64, 128)
+    memory = RecurrentLayer("lstm", 64, 128)
     critic = layer_init(nn.Linear(128, 1), 1.0)
     policy = layer_init(nn.Linear(128, num_actions), 0.01)
     return SharedAgent(trunk, critic, CategoricalHead(policy, num_actions), memory)

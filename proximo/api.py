@@ -57,12 +57,12 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
         PeerError: Another process of a distributed run was lost.
         KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; it can be resumed.
     """
-    from proximo.runs.arguments import configure, own_parts
+    from proximo.runs.arguments import configure, custom_parts
     from proximo.runs.restart import start_or_resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks)
-    cfg, variant = configure(config, env, own, values)
-    return _train_to_end(start_or_resume(cfg, variant, own, mode=resume))
+    custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks)
+    cfg, variant = configure(config, env, custom, values)
+    return _train_to_end(start_or_resume(cfg, variant, custom, mode=resume))
 
 
 @unbroken_imports()
@@ -89,11 +89,11 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     Raises:
         UsageError: An argument cannot work; all problems are listed. Otherwise as in `train`.
     """
-    from proximo.runs.arguments import own_parts
+    from proximo.runs.arguments import custom_parts
     from proximo.runs.sweep import configure_sweep, start_sweep
 
-    own = own_parts(None, make_envs, make_agent, loss_fn)
-    return _train_to_end(start_sweep(*configure_sweep(config, env, own, values), mode=resume, own=own)[0])
+    custom = custom_parts(None, make_envs, make_agent, loss_fn)
+    return _train_to_end(start_sweep(*configure_sweep(config, env, custom, values), mode=resume, custom=custom)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
@@ -126,21 +126,21 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, for_programs, own_parts, problems_of_iterations
+    from proximo.runs.arguments import configure, custom_parts, for_programs, problems_of_iterations
     from proximo.runs.init_from import with_start
     from proximo.runs.resolve import problems_of, resolve
-    from proximo.runs.session import set_passive_openmp_wait
+    from proximo.runs.start import set_passive_openmp_wait
 
-    own = own_parts(env, make_envs, make_agent, loss_fn)
-    cfg, variant = configure(config, env, own, values)
+    custom = custom_parts(env, make_envs, make_agent, loss_fn)
+    cfg, variant = configure(config, env, custom, values)
     world = world_from_environment()
-    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own_env=own.make_envs is not None)
-    if problems := [*own.problems(cfg), *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
+    cfg = resolve(custom.with_workers(cfg), variant, world.size, world.local_size, custom.make_envs is not None)
+    if problems := [*custom.problems(cfg), *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
         raise UsageError("\n".join(problems))
     set_passive_openmp_wait(cfg)
-    parts = own.parts(variant, cfg.framework)
+    parts = custom.parts(variant, cfg.framework)
     parts = parts if state else with_start(parts, cfg)
-    return for_programs(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg, variant, own)
+    return for_programs(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg, variant, custom)
 
 
 @unbroken_imports()
@@ -168,14 +168,14 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
         FilesError: Its files are damaged, or cannot be written.
         EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
     """
-    from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
-    from proximo.runs.session import resume
+    from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
+    from proximo.runs.start import resume
 
-    own = own_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
+    custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
     allowed = modules_of(changes.pop("allow_import", ()))
     check_wrappers(changes)
     changes = ({"env_id": env} if isinstance(env, str) else {}) | changes
-    return _train_to_end(resume(folder_of(run, "run"), changes, own, allowed))
+    return _train_to_end(resume(folder_of(run, "run"), changes, custom, allowed))
 
 
 @unbroken_imports()

@@ -11,7 +11,7 @@ from proximo.envs.brax import make_brax
 from proximo.envs.env_file import function_in_file
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
-from proximo.envs.gym_source import OWN, plays_atari
+from proximo.envs.gym_source import ENV_FIELDS, plays_atari
 from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import make_pettingzoo
@@ -50,8 +50,8 @@ def make_gym_or_atari(cfg: Compact, seeds: Sequence[int]) -> VecEnv:
     """Make an Atari game by its id, otherwise any Gymnasium environment; UsageError for settings that a game lacks."""
     if not plays_atari(cfg):
         return make_gym(cfg, seeds)
-    if own := [name for name in OWN if getattr(cfg, name)]:
-        raise UsageError(f"{' and '.join(own)}: {cfg.env_id} is an Atari game, which does not take this. Use the "
+    if given := [name for name in ENV_FIELDS if getattr(cfg, name)]:
+        raise UsageError(f"{' and '.join(given)}: {cfg.env_id} is an Atari game, which does not take this. Use the "
                          "settings of Atari games (proximo train ppo_atari --help).")
     return make_atari(cfg, seeds)
 
@@ -77,20 +77,20 @@ VARIANTS: dict[str, Variant] = {
 def or_by_file(make_envs: MakeEnvs) -> MakeEnvs:
     """Return a function that calls make_envs of the file that a configuration names, if it has one, or `make_envs`."""
     def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
-        own = function_in_file(cfg)
-        if own is None:
+        custom = function_in_file(cfg)
+        if custom is None:
             return make_envs(cfg, seeds)
-        from proximo.envs.own_suite import make_complete
+        from proximo.envs.custom_suite import make_complete
 
-        return make_complete(own, cfg, seeds)
+        return make_complete(custom, cfg, seeds)
 
     return make
 
 
 def rows_per_game(cfg: Any) -> int:
     """Return the number that divides num_envs: the players of a game, or what make_envs of a file says."""
-    own = getattr(function_in_file(cfg), "rows_per_game", None)
-    return own(cfg) if own else cfg.limits.max_players  # type: ignore[no-any-return]
+    custom = getattr(function_in_file(cfg), "rows_per_game", None)
+    return custom(cfg) if custom else cfg.limits.max_players  # type: ignore[no-any-return]
 
 
 class Parts(NamedTuple):

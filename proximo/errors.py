@@ -6,11 +6,10 @@ exact. The command line prints both; from Python only warnings are shown unless 
 
 import difflib
 import logging
-import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -192,45 +191,13 @@ def _log(level: int, sentence: str) -> None:
         LOGGER.log(level, "%s", sentence)
 
 
-def refuse_different_starts(iterations: Sequence[float]) -> None:
-    """Raise FilesError if the processes continue after different iterations, given in order of rank."""
-    if len(set(iterations)) > 1:
-        raise FilesError("The processes found different newest checkpoints, of the iterations "
-                         f"{', '.join(f'{x:.0f}' for x in iterations)} in order of rank. The folder of the run must be "
-                         "on storage that all of them share. Start again; network file systems can take a minute to "
-                         "show new files.")
-
-
-def refuse_different_settings(names: Sequence[str], each: Sequence[Sequence[float]]) -> None:
-    """Raise UsageError if the processes have different settings; `each` has a number for each name, by rank."""
-    for rank, numbers in enumerate(each):
-        if wrong := [name for name, x, first in zip(names, numbers, each[0], strict=True) if x != first]:
-            raise UsageError(f"Process {rank} was started with other settings than process 0: {', '.join(wrong)}. "
-                             "Start all processes with the same command.")
-
-
-def refuse_different_weights(sums: Sequence[Sequence[float]]) -> None:
-    """Raise UsageError if the processes begin with different weights.
-
-    Args:
-        sums: Number, sum and sum of squares of the weights of each process. They may differ by rounding, because
-            processors of other types compute the last bits of initial weights differently.
-    """
-    first = sums[0]
-    other = [rank for rank, found in enumerate(sums)
-             if any(not math.isclose(x, y, rel_tol=1e-4, abs_tol=1e-4) for x, y in zip(found, first, strict=True))]
-    if other:
-        raise UsageError(f"make_agent made other weights in process {other[0]} than in process 0. Draw them with the "
-                         "generator that it is given (torch's global one, or nnx.Rngs(cfg.seed)), or from cfg.seed.")
-
-
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
         "make_agent": "Pass (spec, cfg) -> the network (docs/add-a-network.md).",
         "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user-defined function; errors are passed on.
+    """Call a custom function; errors are passed on.
 
     Raises:
         UsageError: It does not take these arguments, or reads a field that one of them, a NamedTuple, does not have.

@@ -1,4 +1,4 @@
-"""Checks of what user-defined loss functions and networks return: other shapes would be broadcast silently."""
+"""Checks of what custom loss functions and networks return: other shapes would be broadcast silently."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -114,7 +114,7 @@ def compare_sequence(learned: Mapping[str, Any], acted: Mapping[str, Any]) -> No
 
 
 def problems_of_head(head: Any, space: spaces.Space[Any]) -> list[str]:
-    """Return how the head of a user-defined network differs from the actions of the environments."""
+    """Return how the head of a custom network differs from the actions of the environments."""
     if missing := [name for name in HEAD_PARTS if not hasattr(head, name)]:
         return [f"make_agent returned a network whose head {type(head).__name__} lacks {', '.join(missing)} of Head "
                 "(proximo/protocols.py)."]
@@ -162,7 +162,7 @@ def check_inside(cfg: Config, envs: VecEnv) -> None:
 
 
 def kind_of(part: Any) -> str:
-    """Return the class of what a user-defined function returned, or None: the text of a network has many lines."""
+    """Return the class of what a custom function returned, or None: the text of a network has many lines."""
     kind = type(part)
     return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
         f"{kind.__module__}.{kind.__qualname__}")

@@ -14,7 +14,7 @@ SMALL = ("--num-envs 4 --num-steps 16 --num-minibatches 2 --update-epochs 2 --me
 BOTH = "torch jax"
 PAIR = "torch jax torch-x2"  # pairs of JAX take ten times as long: fewer of them
 PAIRS = "torch jax torch-x2 jax-x2"
-OWN = "--env-id same_weights_envs:"
+CUSTOM = "--env-id same_weights_envs:"
 PONG, POOL = "--env-id PongNoFrameskip-v4 --screen-size 36", "--env-id Pong-v5 --screen-size 36"
 FLAT = f"{POOL} --model mlp --num-steps 8"
 
@@ -22,12 +22,12 @@ FLAT_ROWS = [
     ("ppo", "auto", BOTH, ""),
     ("ppo", "cartpole", f"{PAIR} torch-run jax-run jax-mesh torch-compiled", "--engine gym"),
     ("ppo", "norm", PAIRS, "--engine gym --norm-obs --norm-reward"),
-    ("ppo", "lstm", f"{PAIRS} torch-compiled", f"{OWN}Short-v0 --recurrent lstm"),
-    ("ppo", "gru", BOTH, f"{OWN}Short-v0 --recurrent gru"),
-    ("ppo", "next-step", "torch", f"{OWN}Short-v0 --autoreset next-step --norm-obs"),
-    ("ppo", "next-step-gru", BOTH, f"{OWN}Short-v0 --autoreset next-step --recurrent gru --norm-reward"),
-    ("ppo", "short", BOTH, f"{OWN}Short-v0"),
-    ("ppo", "no-bootstrap", BOTH, f"{OWN}Short-v0 --no-bootstrap-truncated"),
+    ("ppo", "lstm", f"{PAIRS} torch-compiled", f"{CUSTOM}Short-v0 --recurrent lstm"),
+    ("ppo", "gru", BOTH, f"{CUSTOM}Short-v0 --recurrent gru"),
+    ("ppo", "next-step", "torch", f"{CUSTOM}Short-v0 --autoreset next-step --norm-obs"),
+    ("ppo", "next-step-gru", BOTH, f"{CUSTOM}Short-v0 --autoreset next-step --recurrent gru --norm-reward"),
+    ("ppo", "short", BOTH, f"{CUSTOM}Short-v0"),
+    ("ppo", "no-bootstrap", BOTH, f"{CUSTOM}Short-v0 --no-bootstrap-truncated"),
     ("ppo", "shared", BOTH, "--engine gym --shared-network"),
     ("ppo", "details", BOTH, "--engine gym --no-anneal-lr --anneal-clip --no-clip-vloss --no-orthogonal-init "
                              "--gae-lambda 0.9 --gamma 0.9 --ent-coef 0.05 --vf-coef 0.7 --max-grad-norm 0.05"),
@@ -35,13 +35,13 @@ FLAT_ROWS = [
     ("ppo", "adv-none", "torch", "--engine gym --norm-adv none"),
     ("ppo", "target-kl", PAIRS, "--engine gym --target-kl 1e-4 --learning-rate 0.01"),
     ("ppo", "workers", BOTH, "--engine gym --env-workers 2 --norm-obs"),
-    ("ppo", "masked", PAIR, f"{OWN}Masked-v0"),
-    ("ppo", "masked-lstm", "torch", f"{OWN}Masked-v0 --recurrent lstm"),
-    ("ppo", "multi-discrete", BOTH, f"{OWN}MultiDiscrete-v0"),
-    ("ppo", "multi-binary", "torch", f"{OWN}MultiBinary-v0"),
-    ("ppo", "dict", "torch", f"{OWN}DictObs-v0"),
-    ("ppo", "cnn", "torch", f"{OWN}Image-v0 --model cnn"),
-    ("ppo", "impala", BOTH, f"{OWN}Image-v0 --model impala"),
+    ("ppo", "masked", PAIR, f"{CUSTOM}Masked-v0"),
+    ("ppo", "masked-lstm", "torch", f"{CUSTOM}Masked-v0 --recurrent lstm"),
+    ("ppo", "multi-discrete", BOTH, f"{CUSTOM}MultiDiscrete-v0"),
+    ("ppo", "multi-binary", "torch", f"{CUSTOM}MultiBinary-v0"),
+    ("ppo", "dict", "torch", f"{CUSTOM}DictObs-v0"),
+    ("ppo", "cnn", "torch", f"{CUSTOM}Image-v0 --model cnn"),
+    ("ppo", "impala", BOTH, f"{CUSTOM}Image-v0 --model impala"),
     ("ppo", "box2d", BOTH, "--env-id LunarLander-v3 --engine gym"),
     ("ppo", "envpool", PAIRS, "--engine envpool --norm-obs"),
     ("ppo", "envpool-lstm", "torch", "--engine envpool --recurrent lstm"),
@@ -55,14 +55,14 @@ FLAT_ROWS = [
     ("ppo", "refused-sizes", "torch-x2 jax-x2", "--num-envs 5 --num-minibatches 1"),
     ("compact", "cartpole", PAIR, "--env-id CartPole-v1"),
     ("compact", "box2d", BOTH, ""),
-    ("compact", "masked", "torch", f"{OWN}Masked-v0"),
+    ("compact", "masked", "torch", f"{CUSTOM}Masked-v0"),
     ("compact", "atari", "torch", f"{PONG} --model cnn"),
 ]
 CONTINUOUS_ROWS = [
     ("ppo_continuous_action", "pendulum", f"{PAIRS} torch-compiled", "--env-id Pendulum-v1 --engine gym"),
     ("ppo_continuous_action", "lstm", BOTH, "--env-id Pendulum-v1 --engine gym --recurrent lstm"),
-    ("ppo_continuous_action", "bounded", BOTH, f"{OWN}Bounded-v0"),
-    ("ppo_continuous_action", "next-step", "torch", f"{OWN}Bounded-v0 --autoreset next-step"),
+    ("ppo_continuous_action", "bounded", BOTH, f"{CUSTOM}Bounded-v0"),
+    ("ppo_continuous_action", "next-step", "torch", f"{CUSTOM}Bounded-v0 --autoreset next-step"),
     ("ppo_continuous_action", "mujoco", BOTH, "--engine gym"),
     ("ppo_continuous_action", "dm-control", BOTH, "--env-id dm_control/cartpole-balance-v0"),
     ("ppo_continuous_action", "box2d", "torch", "--env-id LunarLanderContinuous-v3"),

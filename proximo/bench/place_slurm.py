@@ -23,7 +23,7 @@ TIMEOUTS = 100  # how often a job may reach its time limit
 GRACE = 15  # seconds in which the result of a job that has left the queue may appear on a slow file system
 
 
-class Play:
+class SubmittedTask:
     """What submitit pickles and runs in a job: this class, by its name, and the fields of a task, which are text."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Play:
 
         if self._process is not None:
             end_child(self._process)
-        return DelayedSubmission(Play(), *fields)
+        return DelayedSubmission(SubmittedTask(), *fields)
 
 
 class Queue:
@@ -134,7 +134,7 @@ class SlurmPlace:
     def _submit_array(self, tasks: Sequence[Task]) -> list[Handle]:
         """Hand over tasks of one number of processes."""
         try:
-            jobs = self._executor(tasks[0].processes, len(tasks)).map_array(Play(), *map(list, zip(*tasks)))
+            jobs = self._executor(tasks[0].processes, len(tasks)).map_array(SubmittedTask(), *map(list, zip(*tasks)))
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             if isinstance(error, OSError) and error.errno in OF_THE_DISK:
                 raise unwritten(self._folder.parent, error, AGAIN) from error

@@ -16,7 +16,7 @@ from proximo.facts import facts
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
-from proximo.runs.run import own_settings
+from proximo.runs.run import custom_settings
 
 METRICS = ("episodic_return", "episodic_length")
 
@@ -212,10 +212,10 @@ def read_run(path: Path) -> RunResult:
                           f"If the run has finished, this writes it again: proximo resume {pasted(path)}")
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     evaluation = read_record(path / "eval.json", EvaluationFile)
-    config = content.get("config", {}) | (own := own_settings(content))
+    config = content.get("config", {}) | (custom := custom_settings(content))
     variant = record.get("variant") or content.get("variant") or summary.get("variant") or "?"
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
-                     variant=variant, label=record.get("label") or _label(variant, config, own),
+                     variant=variant, label=record.get("label") or _label(variant, config, custom),
                      seed=record.get("seed", config.get("seed", summary.get("seed", 0))), config=config,
                      versions=content.get("versions", {}), command=str(content.get("command", "")),
                      machine=str(content.get("machine", "")), summary=summary,
@@ -230,7 +230,7 @@ def _failure(record: dict[str, Any], summary: dict[str, Any], evaluation: dict[s
     return record.get("lines", "") if record.get("status") == "failed" and not mended else ""
 
 
-def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:
+def _label(variant: str, config: dict[str, Any], custom: dict[str, str]) -> str:
     """Name a run that is not of a benchmark: its variant, settings that differ from its defaults, and its own parts."""
     if variant not in VARIANTS:
         return variant
@@ -240,4 +240,4 @@ def _label(variant: str, config: dict[str, Any], own: dict[str, str]) -> str:
         skipped.add("num_envs")  # follows from it and the number of processes
     defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
     return label_of(variant, {name: Path(value).name if name == "env_file" else value for name, value in config.items()
-                              if name in defaults and name not in skipped and value != defaults[name]} | own)
+                              if name in defaults and name not in skipped and value != defaults[name]} | custom)

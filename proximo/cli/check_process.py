@@ -14,7 +14,7 @@ from proximo.cli.messages import printed_messages
 from proximo.config import Config
 from proximo.envs.search_path import remove_path_variable, trusted_modules
 from proximo.envs.time_limit import OBSERVER
-from proximo.envs.worker_process import end_with_parent
+from proximo.envs.worker_ends import end_with_parent
 from proximo.errors import ProximoError
 from proximo.runs.check_env import Finding, failure, iter_findings
 

@@ -14,19 +14,19 @@ from proximo.cli.messages import exit_code
 from proximo.cli.suites import variant_listing
 from proximo.cli.train_help import print_help
 from proximo.config import Config
-from proximo.envs.gym_source import OWN
+from proximo.envs.gym_source import ENV_FIELDS
 from proximo.errors import UsageError, nearest
 from proximo.facts import facts
 from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.command_line import pasted
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts, framework_of, is_of_program, name_of, readers_among
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of, is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
 from proximo.runs.run import SWEEP
-from proximo.runs.session import recorded_class, resume
+from proximo.runs.start import recorded_class, resume
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]
 
@@ -97,17 +97,17 @@ def chosen_defaults(variant: str, flags: list[str]) -> tuple[str, list[str], Map
     return chosen, flags, settings
 
 
-def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
+def train_variant(variant: str, flags: list[str], custom: CustomParts = NO_CUSTOM_PARTS,
                   defaults: Mapping[str, Any] = NO_VALUES) -> int:
-    """Train a variant, or user-defined parts, from flags; return the exit code.
+    """Train a variant, or custom parts, from flags; return the exit code.
 
     Args:
         variant: The name of the variant.
         flags: The words of the command line after it.
-        own: The user-defined parts.
+        custom: The custom parts.
         defaults: Fields of the configuration that differ from the variant's defaults unless a flag sets them.
     """
-    kind = own.config or named_class(variant)
+    kind = custom.config or named_class(variant)
     if found := HELP_FLAGS & {*flags}:
         print_help(variant, kind, everything="--help-all" in found)
         return 0
@@ -115,8 +115,8 @@ def train_variant(variant: str, flags: list[str], own: OwnParts = NO_OWN_PARTS,
     values, wrong = read_flags(kind, flags)
     wrong += usage_errors(partial(check_given_id, whole_paths(values)))
     cfg = kind(**{**defaults, **values})
-    warn_of_unread(own.readers, cfg)
-    return start_or_resume(cfg, variant, own, wrong, mode).train_to_end()
+    warn_of_unread(custom.readers, cfg)
+    return start_or_resume(cfg, variant, custom, wrong, mode).train_to_end()
 
 
 def named_class(variant: str, command: str = "train") -> type[Config]:
@@ -137,7 +137,7 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
         return None
     if name is None:
         given, _ = read_flags(Config, flags)
-        return None if given.keys() & {*OWN} else preset_for(given.get("env_id", ""))
+        return None if given.keys() & {*ENV_FIELDS} else preset_for(given.get("env_id", ""))
     preset = named_preset(name)
     if variant not in ("", preset.variant):
         raise UsageError(f"--preset {name} belongs to {preset.variant}, and {variant} was given. Leave the variant "
@@ -145,14 +145,14 @@ def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | 
     return preset
 
 
-def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
+def resume_command(words: list[str], custom: CustomParts = NO_CUSTOM_PARTS) -> int:
     """Continue a run or a sweep: `proximo resume RUN [--flag value ...]`; return the exit code."""
     if HELP_FLAGS & {*words}:
         may = [name.replace("_", "-") for name, fact in facts(Config).items() if fact.resume == "free"]
         listed = f"A resume may change {', '.join(may)}, and such settings of other variants."
         print(RESUME_HELP + fill(listed, 110, break_on_hyphens=False))
         return 0
-    line = pasted("python", sys.argv[0], "resume") if own.resume_with else "proximo resume"
+    line = pasted("python", sys.argv[0], "resume") if custom.resume_with else "proximo resume"
     if not words or not words[0]:
         raise UsageError(f"resume needs the folder of a run: `{line} RUN`.")
     if words[0].startswith("-"):
@@ -162,8 +162,8 @@ def resume_command(words: list[str], own: OwnParts = NO_OWN_PARTS) -> int:
                          "other, or the folder of the runs of one command.")
     folder = Path(words[0])
     allowed, flags = take_flags(words[1:], "allow-import")
-    values, wrong = read_flags(own.config or recorded_class(folder), flags)
-    session = resume(folder, values, own, allowed, wrong)
+    values, wrong = read_flags(custom.config or recorded_class(folder), flags)
+    session = resume(folder, values, custom, allowed, wrong)
     if not (folder / SWEEP).exists():
         return session.train_to_end()
     from proximo.cli.sweep_table import train_and_print  # a run does not need what it imports
@@ -201,14 +201,14 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
     """
     parts = {"make_envs": make_envs, "make_agent": make_agent} | ({"loss_fn": loss_fn} if loss_fn else {})
     names = {argument: name_of(part) for argument, part in parts.items() if is_of_program(part)}
-    own = OwnParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
-                   make_agent=make_agent, loss_fn=loss_fn, config=config, readers=readers_among(parts),
-                   callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
-                   resume_with=f"python {sys.argv[0]} resume RUN",
-                   names={"program": Path(sys.argv[0]).name} | names)
+    custom = CustomParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
+                         make_agent=make_agent, loss_fn=loss_fn, config=config, readers=readers_among(parts),
+                         callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
+                         resume_with=f"python {sys.argv[0]} resume RUN",
+                         names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
-        sys.exit(exit_code(lambda: resume_command(words[1:], own)))
+        sys.exit(exit_code(lambda: resume_command(words[1:], custom)))
     if framework_of(train) not in ("", config.framework):
         words = ["--framework", framework_of(train), *words]
-    sys.exit(exit_code(lambda: train_variant(variant_of(config), words, own)))
+    sys.exit(exit_code(lambda: train_variant(variant_of(config), words, custom)))

@@ -9,7 +9,7 @@ from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.problems import config_problems
-from proximo.runs.own_parts import own_arguments, own_env_argument
+from proximo.runs.custom_parts import custom_arguments, custom_env_argument
 from proximo.runs.resolve import usage_errors
 from proximo.runs.run import BEST, check_folder
 from proximo.runs.run_group import check_one_run
@@ -34,7 +34,7 @@ def model_of_run(path: Path, best: bool = False) -> Model:
         if (path.parent / BEST).is_dir():
             raise UsageError(f"--best needs the folder of a run. Give {path.parent} instead of {path}.")
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
-    if "make_agent" in own_arguments(path):
+    if "make_agent" in custom_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use proximo.load("
                          f"{str(path)!r}, make_agent=...) there: its model can act and export, and proximo.evaluate "
                          "and proximo.watch play with it.")
@@ -57,7 +57,7 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
-    if (argument := own_env_argument(own_arguments(path))) and not env_id:
+    if (argument := custom_env_argument(custom_arguments(path))) and not env_id:
         advice = "For a card, train with --env-file, or with an id of a module." if for_card else (
             f"Use proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there.")
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. {advice}")

@@ -17,8 +17,8 @@ from proximo.models.pictures import check_picture
 from proximo.runs.choice import check_given_id
 from proximo.runs.init_from import with_start
 from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, whole_paths
-from proximo.runs.session import set_passive_openmp_wait
 from proximo.runs.shares import Shares, measure_shares
+from proximo.runs.start import set_passive_openmp_wait
 from proximo.runs.writing import write_json
 
 HELP = """usage: proximo profile [VARIANT] [ENV...] [--iterations 8] [--out profile.png] [--json FILE] [--flag ...]

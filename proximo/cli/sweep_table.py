@@ -9,8 +9,8 @@ from proximo.bench.files import read_record
 from proximo.bench.records import Summary
 from proximo.bench.text import number_text
 from proximo.errors import NumbersError
-from proximo.runs.loop import Session
 from proximo.runs.run_group import member_folders
+from proximo.runs.session import Session
 
 
 def train_and_print(session: Session) -> int:

@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from proximo.envs.custom_steps import described
 from proximo.envs.image_axes import channels_first
 from proximo.envs.obs_layout import Layout, leaves, obs_layout, without_mask, write_rows
-from proximo.envs.own_steps import described
 from proximo.envs.spaces import action_writer, read_space
 from proximo.envs.vector_checks import VectorChecks
 from proximo.errors import AnswerError, EnvError, UsageError

@@ -12,7 +12,7 @@ from proximo.envs.copies import EQUAL_DRAWS, SEED_DRAWS, Copies
 from proximo.envs.gym_checks import not_an_env, place_for
 from proximo.envs.gym_ids import with_quick_space
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, own_source
+from proximo.envs.gym_source import EnvSource, call_maker, finish_env, kwargs_of, named_source
 from proximo.envs.info_metrics import rows_class
 from proximo.envs.time_limit import close_env
 from proximo.envs.workers import make_rows_or_workers
@@ -66,7 +66,7 @@ def make_from_factory(factory: Factory, cfg: Config, seeds: Sequence[int]) -> Ve
         UsageError: The function makes no gymnasium.Env, or the same object twice, or a space is not supported.
         EnvError: Making an environment fails.
     """
-    source = own_source(cfg, cfg.env_id)
+    source = named_source(cfg, cfg.env_id)
     if isinstance(factory, Copies) and len(seeds) > 1 and not source.kwargs and factory.draw_equally:
         warn_once(f"{source.name}: {EQUAL_DRAWS}. {SEED_DRAWS}")
     return make_rows_or_workers(partial(make_factory_rows, factory, source, cfg.autoreset), cfg, seeds, source.name)

@@ -17,8 +17,8 @@ from proximo.envs.imports import import_named, load_script, split_file
 from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, with_place
 from proximo.facts import range_problems, type_problems
 
-OWN = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
-SINGLE = (*OWN, "eval_env_kwargs", "info_metrics")  # fields that only single Gymnasium environments have
+ENV_FIELDS = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
+SINGLE = (*ENV_FIELDS, "eval_env_kwargs", "info_metrics")  # fields that only single Gymnasium environments have
 IMAGES = ImageSettings._fields
 ADVICE = " Put it into a module, pass env=lambda: WRAPPER(gymnasium.make(ID)), or use env_workers=0."
 EMULATOR = ("noop_max", "frame_skip", "max_pool", "end_on_life_loss", "fire_reset", "screen_size", "grayscale",
@@ -40,16 +40,16 @@ def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource
     """Return how the environments of a configuration are made.
 
     Args:
-        cfg: Its `env_id` and the fields of OWN and IMAGES are read.
+        cfg: Its `env_id` and the fields of ENV_FIELDS and IMAGES are read.
         find_id: Returns the id that Gymnasium makes from `env_id`.
 
     Raises:
         UsageError: The id is unknown, or the file does not have the environment.
     """
-    return own_source(cfg, *(name_in_file(cfg) if cfg.env_file else (find_id(cfg.env_id), "")))
+    return named_source(cfg, *(name_in_file(cfg) if cfg.env_file else (find_id(cfg.env_id), "")))
 
 
-def own_source(cfg: Config, name: str, file: str = "") -> EnvSource:
+def named_source(cfg: Config, name: str, file: str = "") -> EnvSource:
     """Return the same for environments whose name and file are known."""
     return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
                      images=image_settings(cfg), metrics=cfg.info_metrics)
@@ -69,8 +69,8 @@ def preprocessing(cfg: Config) -> dict[str, Any]:
 
 
 def changed_fields(cfg: Config) -> list[str]:
-    """Return the fields of OWN and IMAGES that differ from the variant's defaults."""
-    return [name for name in (*OWN, *IMAGES) if getattr(cfg, name) != getattr(type(cfg), name)]
+    """Return the fields of ENV_FIELDS and IMAGES that differ from the variant's defaults."""
+    return [name for name in (*ENV_FIELDS, *IMAGES) if getattr(cfg, name) != getattr(type(cfg), name)]
 
 
 def make_from_source(source: EnvSource) -> gym.Env:

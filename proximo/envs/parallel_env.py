@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
+from proximo.envs.custom_attributes import check_no_effect
 from proximo.envs.env_state import warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
@@ -14,7 +15,6 @@ from proximo.envs.gym_checks import converted_obs, wrong_numbers
 from proximo.envs.gym_source import EnvSource, call_maker, kwargs_of
 from proximo.envs.image_axes import as_returned
 from proximo.envs.masks import LATE_MASK, MaskReader
-from proximo.envs.own_attributes import check_no_effect
 from proximo.envs.parallel_checks import agents_of, check_games, check_number, name_of_game
 from proximo.envs.parallel_game import ParallelGame, Seen
 from proximo.envs.render import env_fps, render_env

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.own_steps import described, dtype_name, first_out_of_range
+from proximo.envs.custom_steps import described, dtype_name, first_out_of_range
 from proximo.errors import EnvError, UsageError
 
 STEP = ("Return obs, reward, terminated, truncated and info. If there is one array of dones, truncated is "

@@ -1,6 +1,10 @@
-"""How worker processes end: closed, killed, or by themselves."""
+"""How worker processes end: closed, killed, by themselves, or with their parent."""
 
+import ctypes
+import multiprocessing
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,6 +13,7 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 END_SECONDS = 5.0  # for idle workers to close their environments
 FAULT_SECONDS = 1.0  # after a fault or Ctrl-C in a step, which may never end
 
@@ -52,3 +57,16 @@ def is_stopped(pid: int | None) -> bool:
             return stat.read().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
+
+
+def end_with_parent(kill: bool = True) -> None:
+    """On Linux, let this process end with its parent, also if an environment hangs by then.
+
+    Args:
+        kill: By SIGKILL; False: by SIGTERM, which the process can handle.
+    """
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux" and parent is not None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if kill else signal.SIGTERM)
+        if os.getppid() != parent.pid:  # it ended before
+            os._exit(1)

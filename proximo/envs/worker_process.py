@@ -1,11 +1,7 @@
 """What one worker process runs: some environments behind one Gymnasium environment that observes whole Steps."""
 
-import ctypes
 import logging
-import multiprocessing
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,10 +16,10 @@ from proximo.envs.calls import call_envs, check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
 from proximo.envs.search_path import remove_path_variable
+from proximo.envs.worker_ends import end_with_parent
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
 METRIC = "metrics."  # begins the names of what is in Step.metrics
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
@@ -60,19 +56,6 @@ class KeptMessages(logging.Handler):
         """Return the stored messages, one per line, and remove them."""
         text, self.texts = "\n".join(self.texts), []
         return text
-
-
-def end_with_parent(kill: bool = True) -> None:
-    """On Linux, let this process end with its parent, also if an environment hangs by then.
-
-    Args:
-        kill: By SIGKILL; False: by SIGTERM, which the process can handle.
-    """
-    parent = multiprocessing.parent_process()
-    if sys.platform == "linux" and parent is not None:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if kill else signal.SIGTERM)
-        if os.getppid() != parent.pid:  # it ended before
-            os._exit(1)
 
 
 def run_worker(*arguments: Any) -> None:

@@ -41,7 +41,7 @@ class Model:
         self._reader: ObsReader | None = None
         self._told = False  # that another number of observations clears the recurrent state
         self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
-        self.own_parts: Mapping[str, str] = {}  # of the run, that a program passed: names by argument
+        self.custom_parts: Mapping[str, str] = {}  # of the run, that a program passed: names by argument
         self.return_moments: Moments | None = None  # statistics that normalised rewards
         self._seed, self._calls = 0, 0  # of the noise of sampled actions
         self.reset()
@@ -152,7 +152,7 @@ class Model:
             FilesError: It cannot be written, or a weight is not finite.
         """
         tree = model_tree(self.variant, self.cfg, self.spec, {"obs": self.moments, "ret": self.return_moments},
-                          self.actor.weights(), self.own_parts)
+                          self.actor.weights(), self.custom_parts)
         check_numbers(tree)
         place = replaceable(given_path(folder, "folder", "Name a folder for the model."))
         save_tree(place, tree, ", or choose another folder")

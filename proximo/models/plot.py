@@ -18,7 +18,7 @@ from proximo.models.panels import MOST_INSIDE, Drawn, Groups, draw_panel, lines_
 from proximo.models.pictures import color_places, plain_style, save_figure
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
-from proximo.runs.run import own_settings, read_record
+from proximo.runs.run import custom_settings, read_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,7 +157,7 @@ def _short(value: Any, rivals: Collection[Any]) -> str:
 def read_curve(run: Path, metric: str = "") -> Curve:
     """Read the episodes, or a column of metrics.csv, and the settings of a run."""
     record = read_record(run)
-    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **own_settings(record)}
+    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **custom_settings(record)}
     if member := MEMBER.search(str(run.absolute())):
         config["member"] = member[1]  # its settings have changed while it trained: no other run is a seed of it
     if metric:

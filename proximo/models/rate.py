@@ -18,7 +18,7 @@ from proximo.streams import env_seeds, stream_seed
 
 MOST_PLAYERS = 4  # rows that are whole games of two players and of four
 Act = Callable[[np.ndarray], np.ndarray]  # raw observations (n, *obs_shape) to actions (n,)
-Play = Callable[[Act, Act, int], tuple[float, float]]  # (first player, second player, seed) to both returns
+PlayGame = Callable[[Act, Act, int], tuple[float, float]]  # (first player, second player, seed) to both returns
 
 
 def begin_nothing(seed: int) -> None:
@@ -59,7 +59,8 @@ class Rating(NamedTuple):
     lost: int
 
 
-def rate(models: Sequence[Contestant], play: Play, rounds: int = 2, seed: int = 1) -> tuple[list[Rating], list[Game]]:
+def rate(models: Sequence[Contestant], play: PlayGame, rounds: int = 2,
+         seed: int = 1) -> tuple[list[Rating], list[Game]]:
     """Let every pair of contestants play, and rate them.
 
     Ratings are Bradley-Terry with Bayesian updates (Weng & Lin 2011, JMLR 12), computed by openskill. All contestants
@@ -133,7 +134,7 @@ def model_player(model: Model, steps: int) -> Contestant:
                       begin=model.reset)
 
 
-def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> Play:
+def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> PlayGame:
     """Return a function that plays one whole game of two players.
 
     Args:

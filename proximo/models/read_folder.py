@@ -100,9 +100,9 @@ def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]
     moments, spec = moments_of(tree), spec_from(tree)
     if wrong := network_memory(cfg, spec):
         raise FilesError("\n".join(f"the model has {sentence}" for sentence in wrong))
-    own = [f"{name}=..." for name in ("make_agent", "config") if name in tree["own_parts"]]
-    advice = f"Pass {' and '.join(own)} of its program." if own else "Use the folder that Proximo wrote."
+    custom = [f"{name}=..." for name in ("make_agent", "config") if name in tree["own_parts"]]
+    advice = f"Pass {' and '.join(custom)} of its program." if custom else "Use the folder that Proximo wrote."
     with reading("The network of the model cannot be made", advice):
         model = Model(make_actor(spec, cfg, tree["weights"]), spec, cfg, tree["variant"], moments.get("obs"))
-    model.own_parts, model.return_moments = tree["own_parts"], moments.get("ret")
+    model.custom_parts, model.return_moments = tree["own_parts"], moments.get("ret")
     return model

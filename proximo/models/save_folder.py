@@ -15,7 +15,7 @@ from proximo.models.spaces import space_to_json
 from proximo.protocols import Spec
 from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE, save_tree
 
-NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without user-defined parts
+NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without custom parts
 
 
 def replaceable(folder: Path) -> Path:
@@ -36,7 +36,7 @@ def replaceable(folder: Path) -> Path:
 
 
 def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: Statistics | None,
-               weights: dict[str, np.ndarray], own_parts: Mapping[str, str] = NO_PARTS) -> None:
+               weights: dict[str, np.ndarray], custom_parts: Mapping[str, str] = NO_PARTS) -> None:
     """Write a model as one folder: weights and normaliser in safetensors, everything else in JSON.
 
     Args:
@@ -46,29 +46,29 @@ def save_model(folder: Path, variant: str, cfg: Config, spec: Spec, statistics: 
         spec: Shapes and action space of the run's environments.
         statistics: Those of normalisation; None where nothing is normalised.
         weights: The parameters of the network by name.
-        own_parts: The names of parts of the run that a program passed, by argument.
+        custom_parts: The names of parts of the run that a program passed, by argument.
 
     Raises:
         FilesError: The folder cannot be written.
     """
-    save_tree(folder, trained_tree(variant, cfg, spec, statistics, weights, own_parts))
+    save_tree(folder, trained_tree(variant, cfg, spec, statistics, weights, custom_parts))
 
 
 def trained_tree(variant: str, cfg: Config, spec: Spec, statistics: Statistics | None, weights: dict[str, np.ndarray],
-                 own_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
+                 custom_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
     """Return the content of the folder that save_model writes from the same arguments."""
     moments = {"obs": statistics.obs if statistics is not None and cfg.norm_obs else None,
                "ret": statistics.ret if statistics is not None and cfg.norm_reward else None}
-    return model_tree(variant, cfg, spec, moments, weights, own_parts)
+    return model_tree(variant, cfg, spec, moments, weights, custom_parts)
 
 
 def model_tree(variant: str, cfg: Config, spec: Spec, moments: Mapping[str, Moments | None],
-               weights: dict[str, np.ndarray], own_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
+               weights: dict[str, np.ndarray], custom_parts: Mapping[str, str] = NO_PARTS) -> dict[str, Any]:
     """Return the content of a model folder; `moments` are those of "obs" and "ret", None for what is not normalised."""
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
             "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
             "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
-            "weights": weights, "own_parts": dict(own_parts)}
+            "weights": weights, "own_parts": dict(custom_parts)}
     return tree | {f"{name}_moments": {field: np.asarray(getattr(each, field)) for field in IN_MODELS}
                    for name, each in moments.items() if each is not None}
 

@@ -15,7 +15,7 @@ from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head
 from proximo.on_jax.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
 from proximo.on_jax.joint import JointHead
-from proximo.on_jax.networks import Linear, Memory
+from proximo.on_jax.networks import Linear, RecurrentLayer
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.trunks import make_network, make_trunk
 from proximo.protocols import Spec
@@ -93,7 +93,8 @@ def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAg
 def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
     """Make a linear policy and a linear value function over a trunk and its recurrent layer, if there is one."""
     trunk, features = make_trunk(spec, cfg)
-    memory = None if cfg.recurrent == "none" else Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
+    memory = None if cfg.recurrent == "none" else RecurrentLayer(
+        cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
     width = features if memory is None else cfg.memory_size
     value = linear(width, 1, 1.0, cfg)
 

@@ -13,12 +13,20 @@ from jax.sharding import Mesh
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
-from proximo.errors import UsageError, refuse_different_settings, refuse_different_starts, refuse_different_weights
+from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll
 from proximo.on_jax.train_step import Metrics
 from proximo.problems import check_shares
-from proximo.processes import World, master_address, settings_numbers, world_from_environment
+from proximo.processes import (
+    World,
+    master_address,
+    refuse_different_settings,
+    refuse_different_starts,
+    refuse_different_weights,
+    settings_numbers,
+    world_from_environment,
+)
 from proximo.protocols import COUNTS, Episode
 
 AXIS = "ranks"  # of the mesh

@@ -207,7 +207,7 @@ class Cell(Layer):
         return ((1 - update) * new + update * state[0],)
 
 
-class Memory(nnx.Module):
+class RecurrentLayer(nnx.Module):
     """An LSTM or GRU with orthogonal weights and zero biases (detail 32).
 
     The state is a tuple of (N, memory_size) arrays, zero at first (detail 33) and wherever an episode begins (34).

@@ -9,7 +9,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.cores import default_threads
-from proximo.on_torch.modes import own_modules
+from proximo.on_torch.modes import copy_if_in_use
 from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.snapshot import load_weights, named_weights
 
@@ -28,7 +28,7 @@ class Actor:
     """
 
     def __init__(self, make_agent: Callable[..., Any], spec: Any, cfg: Config, weights: dict[str, Any]) -> None:
-        agent = own_modules(seeded_agent(make_agent, spec, cfg))  # has the constants of training
+        agent = copy_if_in_use(seeded_agent(make_agent, spec, cfg))  # has the constants of training
         self.agent = load_weights(agent.eval(), weights)
         self._threads = default_threads(cfg, 1)  # at most: a second one makes small networks slower
 

@@ -15,7 +15,7 @@ from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.box_heads import MakeBoxHead, PolicyNetwork, make_box_head
 from proximo.on_torch.distributions import CategoricalHead, GaussianHead, MultiCategoricalHead
 from proximo.on_torch.joint import JointHead
-from proximo.on_torch.networks import Memory, layer_init
+from proximo.on_torch.networks import RecurrentLayer, layer_init
 from proximo.on_torch.trunks import make_network, make_trunk
 from proximo.protocols import Spec
 
@@ -69,14 +69,9 @@ def assemble(spec: Spec, cfg: Config, make_box: MakeBoxHead = make_box_head) -> 
         raise UsageError("\n".join(problems))
 
     if cfg.model == "mlp" and cfg.recurrent == "none" and not cfg.shared_network and not has_image_parts(spec):
-        draw_for_absent_trunk(spec, cfg)
+        make_trunk(spec, cfg)  # only draws: a seed keeps the weights of earlier versions
         return separate_agent(spec, cfg, make_box)
     return shared_agent(spec, cfg, make_box)
-
-
-def draw_for_absent_trunk(spec: Spec, cfg: Config) -> None:
-    """Draw what a trunk would: earlier versions always made one, and a seed keeps the weights that it had with them."""
-    make_trunk(spec, cfg)  # only draws, so that a seed keeps its weights
 
 
 def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAgent:
@@ -97,7 +92,8 @@ def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAg
 def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
     """Make a linear policy and a linear value function over a trunk and its recurrent layer, if there is one."""
     trunk, features = make_trunk(spec, cfg)
-    memory = None if cfg.recurrent == "none" else Memory(cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
+    memory = None if cfg.recurrent == "none" else RecurrentLayer(
+        cfg.recurrent, features, cfg.memory_size, cfg.orthogonal_init)
     width = features if memory is None else cfg.memory_size
     value = linear(width, 1, 1.0, cfg)
 

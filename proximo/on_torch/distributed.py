@@ -17,19 +17,20 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.moments import Statistics, merge_statistics, most_merged
 from proximo.envs.normalize import to_numpy
-from proximo.errors import (
-    PeerError,
-    UsageError,
-    is_of_communication,
+from proximo.errors import PeerError, UsageError, is_of_communication
+from proximo.on_torch.device import pick_device
+from proximo.on_torch.presence import Presence, waiting
+from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
+from proximo.problems import check_shares
+from proximo.processes import (
+    World,
     refuse_different_settings,
     refuse_different_starts,
     refuse_different_weights,
+    settings_numbers,
+    world_from_environment,
 )
-from proximo.on_torch.device import pick_device
-from proximo.on_torch.rendezvous import connect, first_sentence, shown_ranks
-from proximo.problems import check_shares
-from proximo.processes import Presence, World, settings_numbers, waiting, world_from_environment
-from proximo.protocols import Episode
+from proximo.protocols import COUNTS, Episode
 
 GIVE_UP_SECONDS = 5.0  # after the loss of a process, for what it had sent before to arrive
 
@@ -175,3 +176,20 @@ def leave(world: World) -> None:
         dist.destroy_process_group()
     if world.presence is not None:
         world.presence.close()
+
+
+def merge_metrics(metrics: dict[str, float], reduce_sum: Callable[[Tensor], Tensor],
+                  device: torch.device) -> dict[str, float]:
+    """Return the metrics of all ranks: the sums of counts, and the means of others over the ranks that have them.
+
+    Args:
+        metrics: Those of this rank, under the same names on each.
+        reduce_sum: Adds a tensor on `device` over all ranks.
+        device: The device that learns.
+    """
+    if not metrics:
+        return metrics
+    own = torch.tensor(list(metrics.values()), dtype=torch.float64, device=device)
+    total, ranks = reduce_sum(torch.stack([own.nan_to_num(), (~own.isnan()).double()])).tolist()
+    return {name: x if name.removeprefix("charts/") in COUNTS else x / n if n else float("nan")
+            for name, x, n in zip(metrics, total, ranks, strict=True)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from proximo.envs.worker_process import end_with_parent
+from proximo.envs.worker_ends import end_with_parent
 from proximo.errors import FilesError, ProximoError, UsageError
 
 LIMIT_SECONDS = 600.0  # for the work; a lock that another thread held during the fork could block it forever

@@ -44,7 +44,7 @@ def keep_gradients_off() -> None:
         torch.set_grad_enabled(False)
 
 
-def own_modules(agent: Any) -> Any:
+def copy_if_in_use(agent: Any) -> Any:
     """Return a network whose modules nothing else uses: a copy, if make_agent returned what it returned before.
 
     Raises:

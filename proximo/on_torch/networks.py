@@ -87,7 +87,7 @@ class ImpalaCNN(nn.Module):
         return F.relu(self.dense(F.relu(x.flatten(1)))).unflatten(0, obs.shape[:-3])
 
 
-class Memory(nn.Module):
+class RecurrentLayer(nn.Module):
     """An LSTM or GRU with orthogonal weights and zero biases (detail 32).
 
     The state is a tuple of (N, memory_size) tensors. It is zero at the start (detail 33) and wherever an episode

@@ -31,7 +31,7 @@ from proximo.on_torch.distributed import gather_episodes
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.modes import acting
-from proximo.on_torch.overlap_player import RolloutStart, start_player
+from proximo.on_torch.overlap_collector import RolloutStart, start_collector
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, set_up
 from proximo.on_torch.snapshot import named_weights, snapshot
@@ -53,27 +53,27 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
     cfg = checked(cfg)
     setup = set_up(replace(cfg, overlap=False), make_envs, make_agent, loss_fn, state)
     done_before, steps = (state["iteration"], state["steps"]) if state else (0, 0)
-    player = start_player(setup, cfg, make_envs, make_agent, state)
+    collector = start_collector(setup, cfg, make_envs, make_agent, state)
     try:
-        player.begin(done_before + 1, setup.carry, first=True)
+        collector.begin(done_before + 1, setup.carry, first=True)
         for iteration in range(done_before + 1, cfg.num_iterations + 1):
-            before, played = player.finish()
+            before, played = collector.finish()
             carry = played.carry._replace(statistics=to_numpy(played.carry.statistics))  # of one process
             rollout, proximal = with_proximal_logprob(setup.agent, played.rollout, cfg.minibatch_size)
-            player.copy_weights(setup.adam.weights)
-            player.begin(iteration + 1, carry)
+            collector.copy_weights(setup.adam.weights)
+            collector.begin(iteration + 1, carry)
             stats = learn(decoupled(setup, proximal), rollout, (), iteration, cfg)
             stats = stats | played.metrics | lag_statistics(proximal)
             if not bool(setup.adam.ok):
                 raise failed_update(setup.agent, setup.normalizer.spec, rollout, before.carry.state, iteration, steps)
             finished, steps = finished_episodes(*gather_episodes(setup.world, played.episode, rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
-                            snapshot=partial(overlapped_snapshot, iteration, steps, setup, player.before),
+                            snapshot=partial(overlapped_snapshot, iteration, steps, setup, collector.before),
                             weights=partial(named_weights, setup.agent), call_envs=refuse_call,
                             spec=setup.normalizer.spec, players=setup.envs.players, statistics=carry.statistics,
                             keeps_state=setup.keeps_state)
     finally:
-        player.close()
+        collector.close()
 
 
 class Proximal(NamedTuple):

@@ -14,7 +14,8 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from proximo.errors import PeerError
-from proximo.processes import World, connect_presence, master_address
+from proximo.on_torch.presence import connect_presence
+from proximo.processes import World, master_address
 
 Result = TypeVar("Result")
 

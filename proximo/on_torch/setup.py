@@ -14,6 +14,7 @@ from proximo.envs.model_fit import announce_images
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.errors import UsageError, warn
 from proximo.on_torch.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
+from proximo.on_torch.custom_loss import with_names, with_network
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import (
     all_reduce_sum,
@@ -28,7 +29,6 @@ from proximo.on_torch.gae import estimate_advantages
 from proximo.on_torch.learner import Adam, Learner, apply_gradient, flat_adam, make_gradient, make_step
 from proximo.on_torch.modes import acting, check_calls, check_network
 from proximo.on_torch.noise import seeded_agent, seeded_generator
-from proximo.on_torch.own_loss import with_names, with_network
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups

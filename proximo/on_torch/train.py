@@ -11,11 +11,10 @@ from proximo.config import Config
 from proximo.envs.calls import call_envs
 from proximo.envs.episodes import finished_episodes
 from proximo.newest import only_newest
-from proximo.on_torch.distributed import gather_episodes, leave, merge_over_ranks
+from proximo.on_torch.distributed import gather_episodes, leave, merge_metrics, merge_over_ranks
 from proximo.on_torch.gae import without_fillers
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_advantages, minibatch_indices, update
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.modes import acting
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, rebuild, set_up, torch_generator

@@ -12,7 +12,7 @@ from proximo.facts import facts, shown
 from proximo.part_checks import check_inside
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
-from proximo.runs.own_parts import readers_among
+from proximo.runs.custom_parts import readers_among
 from proximo.runs.presets import Preset
 from proximo.runs.run import UNNAMED, Run
 from proximo.runs.trackers import tracker_name
@@ -144,7 +144,7 @@ def announce_callbacks(folder: Path, given: bool) -> None:
 
 
 def warn_of_unread(readers: Collection[str], cfg: Config, chosen: Config | None = None) -> None:
-    """Warn of settings that have an effect only if user-defined functions read them.
+    """Warn of settings that have an effect only if custom functions read them.
 
     Args:
         readers: What `readers_among` returned.
@@ -163,15 +163,15 @@ def warn_of_unread(readers: Collection[str], cfg: Config, chosen: Config | None 
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return "NAME OLD -> NEW" for each user-defined part, by argument, with another name; lambdas have none."""
+    """Return "NAME OLD -> NEW" for each custom part, by argument, with another name; lambdas have none."""
     before = {name: old.get(name, "none") for name in new}
     return [f"{name} {before[name]} -> {new[name]}" for name in new if before[name] not in (new[name], UNNAMED)
             and not (before[name].startswith("<") or (new[name].startswith("<") and name in old))]
 
 
 def announce_parts(before: Run, after: Run) -> None:
-    """Warn of user-defined parts that the record of a run does not have, or that have another name there."""
-    if changed := changed_parts(before.own_parts, after.own_parts):
+    """Warn of custom parts that the record of a run does not have, or that have another name there."""
+    if changed := changed_parts(before.custom_parts, after.custom_parts):
         warn(f"{after.folder} continues with parts of the program that it was not trained with: {', '.join(changed)}. "
              "config.json names them from here on.")
 

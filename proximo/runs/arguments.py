@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 from proximo.catalog import config_class, variant_of
 from proximo.config import Config
+from proximo.envs.custom_suite import make_complete
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_checks import place_for
-from proximo.envs.gym_source import OWN, check_env_fields
-from proximo.envs.own_suite import make_complete
+from proximo.envs.gym_source import ENV_FIELDS, check_env_fields
 from proximo.errors import USES, UsageError, warn
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
@@ -22,8 +22,8 @@ from proximo.runs.announce import announce_preset, announce_variant, warn_of_unr
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
 from proximo.runs.command_line import end_if_spawned
+from proximo.runs.custom_parts import CustomParts, name_of, readers_among, resume_call
 from proximo.runs.files import given_path
-from proximo.runs.own_parts import OwnParts, name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.records import TrainingState
 from proximo.runs.resolve import usage_errors, whole_paths, with_changes
@@ -32,8 +32,8 @@ from proximo.types import Iteration
 Part = Callable[..., Any]
 
 
-def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
-              callbacks: Any = (), config: Any = None) -> OwnParts:
+def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
+                 callbacks: Any = (), config: Any = None) -> CustomParts:
     """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
 
     A new run has no worker processes unless they are asked for: they would run the calling script again.
@@ -48,25 +48,26 @@ def own_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None =
              for name in bad]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     wrong += bad_class if (bad_class := problems_of_class(config)) else ()
-    own_env = None if isinstance(env, str) else env
+    custom_env = None if isinstance(env, str) else env
     unclear = ["env and make_envs were both given. Give one of them."] * (None not in (env, make_envs))
-    unclear += usage_errors(lambda: env_factory(own_env)) if own_env is not None else ()
+    unclear += usage_errors(lambda: env_factory(custom_env)) if custom_env is not None else ()
     if unclear or "make_envs" in bad:  # nothing more can be found
         raise UsageError("\n".join([*unclear, *wrong]))
-    given: dict[str, Any] = {"env": own_env} | {name: None if name in bad else part for name, part in functions.items()}
+    good = {name: None if name in bad else part for name, part in functions.items()}
+    given: dict[str, Any] = {"env": custom_env} | good
     names = {name: name_of(part) for name, part in given.items() if part is not None}
     rows_per_game = None
-    if own_env is not None:
-        make_envs = partial(make_from_factory, env_factory(own_env))
+    if custom_env is not None:
+        make_envs = partial(make_from_factory, env_factory(custom_env))
     elif make_envs is not None:
         rows_per_game = getattr(make_envs, "rows_per_game", None)
         make_envs = partial(make_complete, make_envs)
     agent = given["make_agent"]
-    return OwnParts(make_envs=make_envs, rows_per_game=rows_per_game,
-                    make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
-                    config=None if bad_class else config,
-                    callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
-                    readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
+    return CustomParts(make_envs=make_envs, rows_per_game=rows_per_game,
+                       make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
+                       config=None if bad_class else config,
+                       callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
+                       readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
 
 
 def problems_of_class(config: Any) -> list[str]:
@@ -78,7 +79,7 @@ def problems_of_class(config: Any) -> list[str]:
 
 
 def problems_of_defaults(kind: type[Config], variant: type[Config]) -> list[str]:
-    """Return a sentence for each default of a user-defined class that is not used, because it has no annotation."""
+    """Return a sentence for each default of a custom class that is not used, because it has no annotation."""
     wrong = []
     for one in kind.__mro__[:kind.__mro__.index(variant)]:
         own = {name for name, x in vars(one).items() if not isinstance(x, MemberDescriptorType)}  # of slots=True
@@ -112,12 +113,12 @@ def _problems_of_state(state: Any, cfg: Config) -> list[str]:
 
 
 def for_programs(training: Generator[Iteration, None, None], cfg: Config, variant: str,
-                 own: OwnParts) -> Generator[Iteration, None, None]:
+                 custom: CustomParts) -> Generator[Iteration, None, None]:
     """Add model() to every iteration, and to its snapshot() the values that a later training cannot change."""
     fixed = fixed_on_resume(replace(cfg, run_dir=""))
     with closing(training):
         for it in training:
-            yield own.with_model(it, cfg, variant)._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
+            yield custom.with_model(it, cfg, variant)._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
 
 
 def _with_fixed(snapshot: Callable[[], dict[str, Any]], fixed: dict[str, Any]) -> dict[str, Any]:
@@ -174,23 +175,23 @@ def checked_values(env: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return whole_paths(values)
 
 
-def configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
+def configure(config: str | Config | type[Config] | None, env: Any, custom: CustomParts,
               values: dict[str, Any]) -> tuple[Config, str]:
     """Return the configuration that the arguments of `train` describe, and its variant.
 
     Raises:
-        UsageError: They describe none; the problems of the user-defined parts are listed, too.
+        UsageError: They describe none; the problems of the custom parts are listed, too.
     """
     try:
-        return _configure(config, env, own, values)
+        return _configure(config, env, custom, values)
     except UsageError as error:
-        raise UsageError("\n".join([str(error), *own.wrong])) from None
+        raise UsageError("\n".join([str(error), *custom.wrong])) from None
 
 
-def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
+def _configure(config: str | Config | type[Config] | None, env: Any, custom: CustomParts,
                values: dict[str, Any]) -> tuple[Config, str]:
     values = checked_values(env, values)
-    if "make_envs" in own.names and values.get("env_file"):
+    if "make_envs" in custom.names and values.get("env_file"):
         raise UsageError("make_envs and env_file were both given. Give one of them.")
     if env is not None:
         cfg = config_of_env(values)
@@ -200,7 +201,7 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
             warn(f"The run is recorded as {values['env_id']}, and the environment that it trains is {name}.")
     chosen = config is None
     if config is None:
-        config = _choose_config(own, values)
+        config = _choose_config(custom, values)
     if isinstance(config, str):
         config = config_class(config, f" To name an environment, write env_id={config!r}.")
     kind = config if isinstance(config, type) else type(config)
@@ -212,24 +213,25 @@ def _configure(config: str | Config | type[Config] | None, env: Any, own: OwnPar
         raise UsageError("\n".join(wrong))
     config = config() if isinstance(config, type) else config
     cfg = with_changes(config, values)
-    warn_of_unread(own.readers, cfg, config if chosen else None)
-    if "make_envs" in own.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
+    warn_of_unread(custom.readers, cfg, config if chosen else None)
+    if "make_envs" in custom.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
         warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}, and reports compare "
              "it with runs of that environment. Name the environments with env_id=....")
     return cfg, variant
 
 
-def _choose_config(own: OwnParts, values: dict[str, Any]) -> str | Config:
+def _choose_config(custom: CustomParts, values: dict[str, Any]) -> str | Config:
     """Return the preset or the variant for an environment, as the command line does."""
     cfg = config_of_env(values)
     check_env_fields(cfg)
-    if own.make_envs is None and not values.keys() & {*OWN} and (preset := preset_for(values.get("env_id", ""))):
+    chosen = custom.make_envs is not None or values.keys() & {*ENV_FIELDS}
+    if not chosen and (preset := preset_for(values.get("env_id", ""))):
         announce_preset(preset, values)
         return preset.config
-    if own.make_envs is not None:
+    if custom.make_envs is not None:
         name = values.get("env_id") or "the environment"
-        rows = own.rows_per_game(cfg) if own.rows_per_game else 1
-        envs = own.make_envs(replace(cfg, env_id=name, num_envs=rows), [0] * rows)
+        rows = custom.rows_per_game(cfg) if custom.rows_per_game else 1
+        envs = custom.make_envs(replace(cfg, env_id=name, num_envs=rows), [0] * rows)
         try:
             choice = variant_by_spaces(envs)
         finally:

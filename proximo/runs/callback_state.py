@@ -7,7 +7,7 @@ from typing import Any
 from proximo.envs.state_codes import OpaqueError, decode_value, encode_copy
 from proximo.errors import UsageError, notify, reading_checkpoint, warn, with_place
 from proximo.runs.callbacks import has_method
-from proximo.runs.own_parts import name_of
+from proximo.runs.custom_parts import name_of
 
 CALLBACK_STATES = "callbacks"  # of a checkpoint
 

@@ -17,7 +17,7 @@ from proximo.envs.env_file import function_in_file, name_in_file
 from proximo.envs.factory import env_factory, env_name, make_new
 from proximo.envs.gym_checks import check_envs, reset_answer, step_answer
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.gym_source import env_source, make_from_source, own_source
+from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
@@ -43,7 +43,7 @@ class Subject(NamedTuple):
     make_rows: Callable[[list[int]], GymEnvs]  # from seeds, as for training
 
 
-class Played(NamedTuple):
+class RandomSteps(NamedTuple):
     """What was seen in some episodes of random actions."""
 
     steps: int
@@ -105,7 +105,7 @@ def iter_findings(env: Any, cfg: Config, make_envs: Callable[..., Any] | None = 
 def _subject(env: Any, cfg: Config) -> Subject:
     make: Callable[[], gymnasium.Env[Any, Any]]
     if env is not None and not isinstance(env, str):
-        source = own_source(cfg, env_name(env, cfg.env_kwargs))
+        source = named_source(cfg, env_name(env, cfg.env_kwargs))
         make = partial(make_new, env_factory(env), source, [])
     else:
         if (named := variant_by_name(cfg.env_id)) and not cfg.env_file:
@@ -170,7 +170,7 @@ def _type_finding(what: str, right: str, types: tuple[type, ...], seen: dict[typ
                    f"{advice} Training converts them." if taken else advice)
 
 
-def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
+def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
     """Play random episodes in the bare environment up to the limits STEPS, ENOUGH_SECONDS and MOST_SECONDS."""
     writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), mask_reader(env)
     ends = both = outside = steps = 0
@@ -205,7 +205,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> Played:
     except (Exception, SystemExit) as error:
         found = str(error) if isinstance(error, AnswerError) else with_place(error)
         raise EnvError(f"{name}, step {steps}: {found}") from error
-    return Played(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
+    return RandomSteps(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   ranges=ranges, per_second=steps / (time.perf_counter() - begin))
 
 

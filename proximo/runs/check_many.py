@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.own_suite import make_complete
+from proximo.envs.custom_suite import make_complete
 from proximo.envs.time_limit import time_limit
 from proximo.errors import EnvError
 from proximo.protocols import VecEnv

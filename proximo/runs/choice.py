@@ -13,7 +13,7 @@ from proximo.envs.atari_ids import is_atari
 from proximo.envs.env_file import name_in_file
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_ids import current_gym_id, gym_id
-from proximo.envs.gym_source import IMAGES, OWN, check_env_fields
+from proximo.envs.gym_source import ENV_FIELDS, IMAGES, check_env_fields
 from proximo.envs.model_fit import LEAST_PIXELS
 from proximo.envs.pettingzoo import is_self_play
 from proximo.envs.procgen import GAMES, read_procgen_name
@@ -51,7 +51,7 @@ def played_env(cfg: Config) -> dict[str, str]:
 
 def config_of_env(values: dict[str, Any]) -> Config:
     """Return a default configuration with those of `values` that the choice of a variant depends on."""
-    names = ("env_id", "engine", *OWN, *IMAGES)
+    names = ("env_id", "engine", *ENV_FIELDS, *IMAGES)
     return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
 
 

@@ -147,4 +147,4 @@ def _best_record(run: Path) -> dict[str, Any]:
 def save_latest_model(run: Run, it: Iteration) -> None:
     """Write the agent of an iteration to RUN/model."""
     save_model(run.folder / "model", run.variant, run.cfg, it.spec, it.statistics, it.weights(),
-               run.own_parts)
+               run.custom_parts)

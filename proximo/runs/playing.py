@@ -21,9 +21,9 @@ from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
 from proximo.runs.announce import warn_of_other_parts
-from proximo.runs.arguments import check_wrappers, folder_of, modules_of, own_parts
+from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
+from proximo.runs.custom_parts import CustomParts, custom_arguments, custom_env_argument
 from proximo.runs.files import given_path
-from proximo.runs.own_parts import OwnParts, own_arguments, own_env_argument
 from proximo.runs.resolve import usage_errors, with_changes
 from proximo.runs.run import config_from
 from proximo.runs.run_group import check_one_run
@@ -34,21 +34,21 @@ BOUNDS = {"episodes": (1, MOST_EPISODES), "num_envs": (1, MOST_EPISODES), "seed"
 NUMBERS = ("episodes", "deterministic", "seed")  # other arguments of evaluate and watch, for messages
 
 
-def load_model(path: Path, own: OwnParts, allow_import: tuple[str, ...]) -> Model:
+def load_model(path: Path, custom: CustomParts, allow_import: tuple[str, ...]) -> Model:
     """Load the model of a run, or the folder of a model; see proximo.load.
 
     Args:
         path: The folder.
-        own: The custom network and the class of the configuration, if the run was started with them.
+        custom: The custom network and the class of the configuration, if the run was started with them.
         allow_import: Modules and scripts that may be imported because the model names them.
     """
     check_one_run(path)
-    if own.make_agent is None and "make_agent" in own_arguments(path):
+    if custom.make_agent is None and "make_agent" in custom_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own. Pass the same make_agent=FUNCTION.")
     tree = read_model(path)
-    warn_of_other_parts(str(path), tree["own_parts"], own.names)
-    cfg = config_from(tree["config"], own.config or config_class(tree["variant"]), path)
-    model = model_from(tree, cfg, own.playing_parts(tree["variant"], cfg.framework).make_actor)
+    warn_of_other_parts(str(path), tree["own_parts"], custom.names)
+    cfg = config_from(tree["config"], custom.config or config_class(tree["variant"]), path)
+    model = model_from(tree, cfg, custom.playing_parts(tree["variant"], cfg.framework).make_actor)
     model.allow_import = allow_import
     return model
 
@@ -105,22 +105,22 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         UsageError: An argument cannot work; all problems are listed.
         FilesError: There is no model, or it is damaged.
     """
-    own = own_parts(env, parts.get("make_envs"), parts.get("make_agent"), config=parts.get("config"))
+    custom = custom_parts(env, parts.get("make_envs"), parts.get("make_agent"), config=parts.get("config"))
     unknown = [f"{name} is not an argument of {call}.{nearest(name, (*PARTS, *NUMBERS))}"
                for name in parts if name not in PARTS]
-    if wrong := [*unknown, *own.wrong, *wrong]:
+    if wrong := [*unknown, *custom.wrong, *wrong]:
         raise UsageError("\n".join(wrong))
     allowed = modules_of(parts.get("allow_import", ()))
     path = None if isinstance(given, Model) else folder_of(given, "model")
-    argument = own_env_argument(given.own_parts if path is None else own_arguments(path))
+    argument = custom_env_argument(given.custom_parts if path is None else custom_arguments(path))
     source, shown = ("the model", "MODEL") if path is None else (str(path), repr(str(path)))
-    if argument and own.make_envs is None and env is None:
+    if argument and custom.make_envs is None and env is None:
         raise UsageError(f"{source} was trained in an environment of its own. Pass it: proximo.{call}({shown}, "
                          f"{argument}=...).")
     if path is None:
-        warn_of_other_parts(source, given.own_parts, own.names)
-    model = given if path is None else load_model(path, own, allowed)
-    cfg = model.cfg if env is None and own.make_envs is None else replace(model.cfg, env_id="", env_file="")
+        warn_of_other_parts(source, given.custom_parts, custom.names)
+    model = given if path is None else load_model(path, custom, allowed)
+    cfg = model.cfg if env is None and custom.make_envs is None else replace(model.cfg, env_id="", env_file="")
     moved = with_moved_script(cfg, (*allowed, *model.allow_import))
     check_imports(moved, (*allowed, *model.allow_import), source)
     if isinstance(env, str):
@@ -132,7 +132,7 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
     if moved != model.cfg:
         model = copy(model)
         model.cfg = moved
-    return model, own.playing_parts(model.variant, model.cfg.framework)
+    return model, custom.playing_parts(model.variant, model.cfg.framework)
 
 
 def _joined_kwargs(cfg: Config, kept: Collection[str], given: Any) -> tuple[str, ...]:

@@ -21,14 +21,14 @@ def save_repro(run: Run, error: NumbersError) -> str:
     if error.evidence is None or world_from_environment().rank > 0:
         return ""
     found = error.evidence()
-    tree = model_tree(run.variant, run.cfg, found["spec"], {}, found["weights"], run.own_parts)
+    tree = model_tree(run.variant, run.cfg, found["spec"], {}, found["weights"], run.custom_parts)
     try:
         save_tree(run.folder / NAME, tree | {name: found[name] for name in ("iteration", "rollout", "state")})
     except FilesError:
         return f" The batch and the weights could not be written to {run.folder / NAME}."
-    if own := [name for name in ("make_agent", "config") if name in run.own_parts]:
+    if custom := [name for name in ("make_agent", "config") if name in run.custom_parts]:
         return (f" The batch and the weights are kept in {run.folder / NAME}. proximo doctor does not explain them, "
-                f"because {' and '.join(own)} {'was' if len(own) == 1 else 'were'} passed from Python.")
+                f"because {' and '.join(custom)} {'was' if len(custom) == 1 else 'were'} passed from Python.")
     return f" The batch and the weights are kept: proximo doctor {pasted(run.folder / NAME)} shows where it begins."
 
 

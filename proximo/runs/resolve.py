@@ -10,7 +10,7 @@ from typing import Any
 from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.envs.cores import default_threads, usable_cores
-from proximo.envs.gym_source import IMAGES, OWN, source_problems
+from proximo.envs.gym_source import ENV_FIELDS, IMAGES, source_problems
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, range_problems, type_problems
@@ -23,7 +23,7 @@ SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a c
             "{0}_at(self, iteration) (docs/python.md).")
 
 
-def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own_env: bool = False,
+def resolve(cfg: Config, variant: str, processes: int, local_processes: int, custom_env: bool = False,
             members: int = 0) -> Config:
     """Fill in what the defaults leave open, so that config.json has the values that were used.
 
@@ -32,7 +32,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
         variant: Its name in the table of variants.
         processes: Processes of the run, on all machines.
         local_processes: Processes on this machine.
-        own_env: Whether a program passes the environments, so that `env_id` is only their name.
+        custom_env: Whether a program passes the environments, so that `env_id` is only their name.
         members: Number of runs of a sweep; without one, cfg.num_seeds runs are trained at once.
 
     Raises:
@@ -43,7 +43,7 @@ def resolve(cfg: Config, variant: str, processes: int, local_processes: int, own
     if cfg.iteration_shift:
         raise UsageError(SHIFT_GIVEN.format(cfg.iteration_shift))
     cfg = replace(cfg, **whole_paths({"env_file": cfg.env_file, "init_from": cfg.init_from})).resolved()
-    changes: dict[str, Any] = {} if own_env else dict(played_env(cfg))
+    changes: dict[str, Any] = {} if custom_env else dict(played_env(cfg))
     if not cfg.exp_name:
         changes["exp_name"] = variant
     if not cfg.threads:
@@ -122,7 +122,7 @@ def problems_of(cfg: Config, processes: int = 1) -> list[str]:
 
 
 def record_problems(cfg: Config) -> list[str]:
-    """Return one sentence for each field of a user-defined class whose value config.json cannot hold."""
+    """Return one sentence for each field of a custom class whose value config.json cannot hold."""
     wrong = []
     for field in fields(cfg):
         try:
@@ -146,7 +146,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 
         wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
-    changed = {name: getattr(cfg, name) for name in ("env_id", "model", "norm_obs", "norm_reward", *OWN, *IMAGES)}
+    names = ("env_id", "model", "norm_obs", "norm_reward", *ENV_FIELDS, *IMAGES)
+    changed = {name: getattr(cfg, name) for name in names}
     if source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
         return wrong  # named already; it is not the environment that was meant
 
@@ -164,7 +165,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
 def usage_errors(attempt: Callable[[], Any]) -> list[str]:
     """Return the lines of the UsageError that an attempt raises; nothing if it works or fails in another way.
 
-    An attempt may call user-defined functions, which may raise anything. If no problem was found, training does the
+    An attempt may call custom functions, which may raise anything. If no problem was found, training does the
     same, and raises that error.
     """
     try:

@@ -27,11 +27,11 @@ from proximo.runs.writing import write_json
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
 BEST = "model-best"  # in the folder of a run: the best model of the evaluations during training
 NOT_BEGUN = "It has not finished an iteration: remove it if no process trains it."
-UNNAMED = "own"  # a user-defined part whose name an earlier version did not record
+UNNAMED = "own"  # a custom part whose name an earlier version did not record
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
-OWN_LINE = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python (?P<program>(?!-)[\w ./\\:@+,()'-]+) resume RUN")
+RESUME = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python (?P<program>(?!-)[\w ./\\:@+,()'-]+) resume RUN")
 
 
 class Run(NamedTuple):
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     variant: str
     resume_with: str = ""  # the call or command that resumes a run with custom parts; RUN stands for the folder
     processes: int = 1  # that trained it last
-    own_parts: Mapping[str, str] = MappingProxyType({})  # the names of user-defined parts, by argument
+    custom_parts: Mapping[str, str] = MappingProxyType({})  # their names, by argument
 
     @property
     def resume_line(self) -> str:
@@ -52,11 +52,11 @@ class Run(NamedTuple):
         """
         if not self.resume_with:
             return resume_command(self.folder, self.cfg)
-        own = OWN_LINE.fullmatch(self.resume_with)
-        if own is None:
+        found = RESUME.fullmatch(self.resume_with)
+        if found is None:
             return f"the program that started it (config.json has {self.resume_with!r:.200})"
-        if own["program"]:
-            return resume_command(self.folder, self.cfg, own["program"])
+        if found["program"]:
+            return resume_command(self.folder, self.cfg, found["program"])
         call = self.resume_with.replace("'RUN'", repr(str(self.folder)), 1)
         return f"{call[:-1]}, allow_import={named_modules(self.cfg)})" if named_modules(self.cfg) else call
 
@@ -124,7 +124,7 @@ def write_config(run: Run) -> None:
     if world.rank > 0:
         return
     content = {"variant": run.variant, "config": asdict(run.cfg), "versions": versions(),
-               "resume_with": run.resume_with, "own_parts": dict(run.own_parts), "processes": world.size,
+               "resume_with": run.resume_with, "own_parts": dict(run.custom_parts), "processes": world.size,
                "command": command_line(), "machine": f"{platform.platform()}, {usable_cores()} cores"}
     path = run.folder / "config.json"
     resumed = path.exists()
@@ -172,11 +172,11 @@ def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Ru
     kind = class_in_file(variant, path, config_class)
     return Run(folder=folder, cfg=config_from(content["config"], kind, path), variant=variant,
                resume_with=content.get("resume_with", ""), processes=content.get("processes", 1),
-               own_parts=own_settings(content))
+               custom_parts=custom_settings(content))
 
 
-def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the user-defined parts that a config.json names, by argument, as settings of the run.
+def custom_settings(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the custom parts that a config.json names, by argument, as settings of the run.
 
     The environment is one of them: the env_id is that of the registered environment, also where a wrapper of the
     program changes it. Earlier versions did not record all names.
@@ -186,8 +186,8 @@ def own_settings(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parts_of_run(folder: Path) -> dict[str, str]:
-    """Return `own_settings` of the run in a folder; {} where there is none."""
-    return own_settings(read_record(folder)) if (folder / "config.json").is_file() else {}
+    """Return `custom_settings` of the run in a folder; {} where there is none."""
+    return custom_settings(read_record(folder)) if (folder / "config.json").is_file() else {}
 
 
 def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[Config]]) -> type[Config]:

@@ -1,249 +1,250 @@
-"""Starting and resuming runs: what the command line and the Python API share."""
+"""The loop around training: a run, or several runs at once, from the first iteration to the last."""
 
-import os
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+import math
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import config_class
+from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.env_file import played_script, with_function
-from proximo.envs.imports import check_imports, named_modules, with_moved_script
-from proximo.errors import FilesError, UsageError, warn
+from proximo.envs.imports import import_flags
+from proximo.errors import (
+    EnvError,
+    FilesError,
+    NumbersError,
+    PeerError,
+    ProximoError,
+    UsageError,
+    first_line,
+    is_of_communication,
+    notify,
+    warn,
+)
 from proximo.processes import world_from_environment
-from proximo.runs.announce import (
-    announce_callbacks,
-    announce_changes,
-    announce_parts,
-    announce_resume,
-    announce_start,
-    announced,
-)
-from proximo.runs.checkpoint import find_checkpoint, read_summary
-from proximo.runs.choice import config_of_env
-from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
-from proximo.runs.files import refuse_links
-from proximo.runs.init_from import with_start
-from proximo.runs.lock import locked
-from proximo.runs.loop import Session, train_nothing, train_together
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
-from proximo.runs.resolve import problems_of, problems_of_parts, record_problems, resolve, usage_errors, with_changes
-from proximo.runs.run import (
-    Run,
-    check_new,
-    class_in_file,
-    read_config,
-    read_record,
-    run_folder,
-    write_config,
-    written_files,
-)
-from proximo.runs.run_group import (
-    NO_MEMBERS,
-    Members,
-    check_group,
-    forget_start,
-    member_folders,
-    members_of_seeds,
-    runs_of_members,
-    same_iteration,
-    warn_if_one_of_several,
-    write_start,
-)
-from proximo.runs.timing import Recorder, timed
-from proximo.runs.watcher import Watcher, restore_summaries
+from proximo.runs.checkpoint import checkpoints
+from proximo.runs.command_line import pasted
+from proximo.runs.recent import Recent
+from proximo.runs.repro import save_repro
+from proximo.runs.signals import Signals
+from proximo.runs.watcher import Watcher, calls_together
+from proximo.types import Iteration
+
+Iterations = Generator[Sequence[Iteration | None], None, None]
 
 
-def start(cfg: Config, variant: str, own: OwnParts = NO_OWN_PARTS, wrong: Sequence[str] = (),
-          sweep: Members = NO_MEMBERS, fit: bool = False) -> Session:
-    """Create the folder of a new run, or of several that one compiled function trains.
+class Session:
+    """A run, or the runs of one command, ready to train.
+
+    Iterating trains: each step yields one Iteration per run after it was logged and saved, None for a run that has
+    stopped. `folder` is that of the run, or of all runs. `exit_status` is 0, or 128 plus the number of the
+    signal that ended training.
+    """
+
+    def __init__(self, folder: Path, watchers: Sequence[Watcher], iterations: Iterations,
+                 forget: Callable[[], None] | None = None, problems: Callable[[], list[str]] | None = None,
+                 release: Callable[[], None] | None = None) -> None:
+        """Store the parts of training and its watchers.
+
+        Args:
+            folder: See above.
+            watchers: One per run.
+            iterations: The training.
+            forget: Removes a new run that could not start: nothing once an iteration was logged.
+            problems: Called after a UsageError: returns further problems.
+            release: Called at the end: frees the folder for other processes.
+        """
+        self.folder, self.exit_status = folder, 0
+        self._watchers, self._iterations, self._release = watchers, iterations, release
+        self._forget, self._problems = forget or (lambda: None), problems or (list)
+        self._recent = Recent()
+        self.ends_process = True  # see Signals; False for a call of a program
+
+    def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
+        with Signals(self._abandon, self.ends_process) as signals:
+            try:
+                with self._keeping(signals):
+                    for its in self._iterations:
+                        signals.iteration_ended()
+                        pairs = zip(self._watchers, its, strict=True)
+                        spare = self._recent.saved_just_now()  # one answer for all runs, which continue together
+                        with calls_together(len(self._watchers)) as call:
+                            stopped = [watcher.watch(it, signals, call, spare) for watcher, it in pairs
+                                       if it is not None]
+                        self._copy(its)
+                        yield its
+                        if any(stopped) and not self._is_last(its):
+                            self._stop(signals, its)
+                            return
+                        if self._is_ended_early(its):
+                            break
+            except KeyboardInterrupt as error:
+                if signals.received is None:
+                    raise self._exit_fault("raised KeyboardInterrupt") from error
+                signals.abandon_once()
+                return
+            except SystemExit as error:
+                raise self._exit_fault(f"called sys.exit({error.code!r})") from error
+            except UsageError as error:
+                problems = [*str(error).splitlines(), *self._problems()]
+                raise UsageError("\n".join(dict.fromkeys(problems))) from error
+            except NumbersError as error:
+                raise NumbersError(f"{error}{self._save_repro(error)}", error.evidence) from error
+            except PeerError as error:
+                raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
+            except (RuntimeError, ValueError) as error:
+                if isinstance(error, ProximoError) or not is_of_another_process(error):
+                    raise
+                raise PeerError("Another process of this run has ended or cannot be reached "
+                                f"({first_line(error)}). Resume with: {self._resume_line()}") from error
+            finally:
+                self._close()
+        if self._watchers:
+            self._say_done()
+
+    @contextmanager
+    def _keeping(self, signals: Signals) -> Iterator[None]:
+        """After a fault, save the copy of the newest iteration of a run; after a signal, the caller does so.
+
+        Without a logged iteration, free the folder for the mended program, unless it has evidence of the fault.
+        """
+        try:
+            yield
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and signals.received is not None:
+                raise
+            if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
+                self._forget()
+            with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
+                if len(self._watchers) == 1 and (number := self._save_recent()):
+                    notify(f"Iteration {number} was saved. Resume with: {self._resume_line()}")
+            if isinstance(error, FilesError) and (self._watchers[0].run.folder / "config.json").exists():
+                raise FilesError(f"{error} {self._last_checkpoint()[1]} Resume with: {self._resume_line()}") from error
+            raise
+
+    def _copy(self, its: Sequence[Iteration | None]) -> None:
+        ended = {number: (it, one.log, one.callbacks) for number, (one, it) in enumerate(zip(self._watchers, its))
+                 if it is not None and one.log is not None and one.saved_iteration < it.iteration}
+        if ended:
+            self._recent.offer(ended)
+        else:
+            self._recent.forget(max(watcher.save_seconds for watcher in self._watchers))
+
+    def _save_recent(self) -> int | None:
+        """Save the newest iteration that was copied, if no newer one is on the disk. Returns its number; None: none."""
+        saved = None
+        for number, content in self._recent.contents.items():
+            if content.it.iteration > self._watchers[number].saved_iteration:
+                self._watchers[number].save(content, None)
+                saved = content.it.iteration
+        return saved
+
+    def _exit_fault(self, what: str) -> EnvError:
+        return EnvError(f"The environment, the network, the loss or a callback {what} while it trained. Resume with: "
+                        f"{self._resume_line()}. (A callback ends a run by proximo.StopTraining.)")
+
+    def _say_done(self) -> None:
+        run = max(self._watchers, key=last_return).run
+        one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
+        words = pasted(one, *import_flags(run.cfg))
+        play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
+        notify(f"Done: {self.folder}")
+        notify(f"Next: {play}proximo plot {pasted(self.folder)}")
+
+    def train_to_end(self) -> int:
+        """Train to the end or to a signal, and return `exit_status`.
+
+        Raises:
+            UsageError, EnvError, NumbersError, FilesError: Training failed.
+            PeerError: Another process of a distributed run was lost.
+        """
+        for _ in self:
+            pass
+        return self.exit_status
+
+    def _is_last(self, its: Sequence[Iteration | None]) -> bool:
+        return any(it is not None and (it.iteration == watcher.run.cfg.num_iterations or bool(watcher.stop_reason))
+                   for watcher, it in zip(self._watchers, its))
+
+    def _is_ended_early(self, its: Sequence[Iteration | None]) -> bool:
+        for watcher, it in zip(self._watchers, its):
+            if watcher.stop_reason and it is not None:
+                notify(f"Ended after iteration {it.iteration} of {watcher.run.cfg.num_iterations}: "
+                       f"{watcher.stop_reason}. To train longer: {self._resume_line()}")
+                return True
+        return False
+
+    def _stop(self, signals: Signals, its: Sequence[Iteration | None]) -> None:
+        number = signals.received or signal.SIGINT
+        self.exit_status = 128 + number
+        iteration = max(it.iteration for it in its if it is not None)
+        newest, left = self._last_checkpoint()
+        left = f"{left} This run is saved at scheduled checkpoints only. " if newest < iteration else ""
+        warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
+             f"Resume with: {self._resume_line()}")
+
+    def _abandon(self, number: int) -> None:
+        """Save the copy of the newest iteration, because a signal ends the process during the next one."""
+        self.exit_status = 128 + number
+        self._save_recent()
+        warn(f"Stopped by {signal.Signals(number).name} before the iteration had ended. "
+             f"{self._last_checkpoint()[1]} Resume with: {self._resume_line()}")
+
+    def _last_checkpoint(self) -> tuple[int, str]:
+        """Return the iteration of the newest checkpoint, 0 if there is none, and a sentence about it."""
+        numbers = [{int(path.name) for path in checkpoints(each.run.folder)} for each in self._watchers]
+        if newest := max(set.intersection(*numbers), default=0):  # runs continue together
+            return newest, f"The newest checkpoint is of iteration {newest}."
+        return 0, "No checkpoint exists: a resume begins with the first iteration."
+
+    def _save_repro(self, error: NumbersError) -> str:
+        return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
+
+    def _resume_line(self) -> str:
+        return self._watchers[0].run._replace(folder=self.folder).resume_line
+
+    def _close(self) -> None:
+        with ExitStack() as closing:
+            if self._release is not None:
+                closing.callback(self._release)
+            closing.callback(self._iterations.close)
+            for watcher in self._watchers:
+                closing.callback(watcher.close)
+
+
+def last_return(watcher: Watcher) -> float:
+    """Return the mean return of the newest episodes of a run; -inf where none has ended or nothing was trained."""
+    found = watcher.log.summary()["episodic_return_mean"] if watcher.log is not None else None
+    return -math.inf if found is None or math.isnan(found) else float(found)
+
+
+def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
+    """Yield the iterations of one run as a list of one, or those of several runs that one compiled function trains.
 
     Args:
-        cfg: The configuration as given; what it leaves open is filled in.
-        variant: The name of its variant.
-        own: Parts that take the place of the variant's.
-        wrong: Problems that were found already, besides those of `own`; they are reported with the others.
-        sweep: The runs of a sweep; without one, there is one run, or one for each of cfg.num_seeds seeds.
-        fit: Change sizes that cannot be divided among the processes, instead of refusing them.
-
-    Raises:
-        UsageError: The run cannot work, or the folder contains a run already.
-        FilesError: The folder cannot be written.
+        cfgs: The configuration of each run.
+        parts: What trains.
+        states: The snapshot of each run to continue from.
     """
-    world = world_from_environment()
-    cfg = resolve(own.with_workers(cfg), variant, world.size, world.local_size, own.make_envs is not None, len(sweep))
-    if fit:
-        cfg = announce_sizes(cfg, fit_to_processes(cfg, world.size), world.size)
-    set_passive_openmp_wait(cfg)
-    own.check_processes(world.size)
-    parts = own.parts(variant, cfg.framework)
-    swept = [replace(cfg, **changes) for changes in sweep.values()]
-    if problems := [*own.problems(cfg), *wrong, *problems_of_runs(swept or [cfg], world.size)]:
-        problems += usage_errors(lambda: with_start(parts, cfg))
-        raise UsageError("\n".join([*problems, *problems_of_parts(cfg, parts)]))
-    parts = with_start(parts, cfg)
-    folder = run_folder(cfg)
-    runs = [own.new_run(folder, cfg, variant)]
-    if members := sweep or members_of_seeds(cfg):
-        own.check_several_seeds()
-        runs = runs_of_members(runs[0], members)
-    with ExitStack() as held:
-        held.enter_context(locked(*dict.fromkeys([folder, *[run.folder for run in runs]]), new=True))
-        check_new([folder, *[run.folder for run in runs]], runs[0]._replace(folder=folder).resume_line)
-        runs = with_absolute_folders(runs)
-        write_start(folder, runs, sweep)
-        recorder = Recorder()
-        watchers = _watchers(runs, own, recorder, [(None, None)] * len(runs))
-        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size), bool(members))
-        training = parts._replace(make_envs=make_envs)
-        return Session(folder, watchers, train_together([run.cfg for run in runs], training),
-                       partial(forget_start, folder, runs), partial(problems_of_parts, cfg, parts),
-                       held.pop_all().close)
+    if len(cfgs) > 1:
+        assert parts.train_group is not None, "several runs at once need --framework jax, which was checked"
+        yield from parts.train_group(cfgs, parts.make_envs, parts.make_agent, states=states)
+        return
+    cfg = cfgs[0]
+    iterations = parts.train(cfg, parts.make_envs, parts.make_agent, state=states[0] if states else None)
+    try:
+        for it in iterations:
+            yield [it]
+    finally:
+        iterations.close()
 
 
-def resume(folder: Path, changes: dict[str, Any], own: OwnParts = NO_OWN_PARTS,
-           allow_import: Collection[str] = (), wrong: Sequence[str] = ()) -> Session:
-    """Continue a run, or the runs of one command together, from the newest checkpoint.
-
-    Only the lock file appears in the folder before the first iteration has ended.
-
-    Args:
-        folder: The folder of a run, or of the runs of a --num-seeds command or a sweep.
-        changes: Fields of the configuration that change from here on.
-        own: Parts that take the place of the variant's, as they did at the start of the run.
-        allow_import: Modules and scripts that the run may name; those of an environment in `changes` are allowed too.
-        wrong: Problems that were found already; they are reported together with the others.
-
-    Raises:
-        UsageError: There is no run, or it cannot continue with these changes and parts.
-        FilesError: Its files are damaged.
-    """
-    changes = changes | played_script(changes)
-    with ExitStack() as held:
-        held.enter_context(locked(folder, *member_folders(folder)))
-        allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
-        return _resume(folder, changes, own, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
+def train_nothing() -> Iterations:
+    """Yield nothing: the run has finished."""
+    yield from ()
 
 
-def _watchers(runs: Sequence[Run], own: OwnParts, recorder: Recorder,
-              starts: Iterable[tuple[dict[str, Any] | None, Callable[[], None] | None]]) -> list[Watcher]:
-    """Return a watcher for each run; the last one shows the progress of all.
-
-    Args:
-        runs: The runs.
-        own: The user-defined parts.
-        recorder: Notes the steps of the environments.
-        starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
-    """
-    watchers: list[Watcher] = []
-    for run, (checkpoint, before_first) in zip(runs, starts):
-        watchers.append(Watcher(run, own, checkpoint, before_first, recorder, run is runs[-1], group=watchers))
-    return watchers
-
-
-def _resume(folder: Path, changes: dict[str, Any], own: OwnParts, held: ExitStack, allowed: list[str],
-            wrong: Sequence[str]) -> Session:
-    """Continue runs whose folders are locked; the session takes over `held`, which frees them."""
-    members = member_folders(folder)
-    if not members:
-        warn_if_one_of_several(folder)
-    refuse_links([*members, *(path for each in members or [folder] for path in written_files(each))])
-    processes = world_from_environment().size
-    before = [read_config(each, lambda variant: own.config or config_class(variant)) for each in members or [folder]]
-    runs = changed_runs(before, changes, allowed, processes)
-    own.check_resume(before[0])
-    own.check_processes(processes)
-    for run in runs:
-        check_imports(run.cfg, allowed, folder)
-    if members:
-        own.check_several_seeds()
-        check_group(folder, [run.cfg for run in before], changes)
-    if problems := [*wrong, *problems_of_runs([run.cfg for run in runs])]:
-        problems += usage_errors(lambda: [find_checkpoint(run) for run in runs])
-        raise UsageError("\n".join(dict.fromkeys(problems)))
-    runs = [run._replace(cfg=without_recorded_entity(run.cfg, changes)) for run in runs]
-    checkpoints = same_iteration(runs, [find_checkpoint(run) for run in runs])
-    runs = [run._replace(cfg=continue_schedule(run.cfg, kept)) for run, kept in zip(runs, checkpoints)]
-    refuse_earlier_end(before, runs, checkpoints)
-    cfg = replace(runs[0].cfg, num_seeds=len(runs))
-    ended = None if checkpoints[0] else steps_without_checkpoints(folder, runs)
-    if not announce_resume(folder, cfg, checkpoints[0], ended):
-        restore_summaries(runs, checkpoints)
-        return Session(folder, [], train_nothing(), release=held.pop_all().close)
-    announce_changes(before[0].cfg, runs[0].cfg, checkpoints[0], len({run.cfg.learning_rate for run in runs}) == 1)
-    announce_callbacks(runs[0].folder, bool(own.callbacks))
-    runs = [own.recorded_by(run) for run in runs]
-    announce_parts(before[0], runs[0])
-    set_passive_openmp_wait(cfg)
-    parts, recorder = own.parts_of_resume(runs[0]), Recorder()
-    parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
-    runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
-    watchers = _watchers(runs, own, recorder, [
-        (kept, partial(write_config, run) if run != old else None)
-        for run, old, kept in zip(runs, with_absolute_folders(before), checkpoints)])
-    states = [kept["state"] for kept in checkpoints if kept is not None]
-    training = train_together([run.cfg for run in runs], parts if states else with_start(parts, cfg), states or None)
-    return Session(folder, watchers, training, release=held.pop_all().close)
-
-
-def changed_runs(runs: Sequence[Run], changes: Mapping[str, Any], allowed: Collection[str],
-                 processes: int) -> list[Run]:
-    """Return runs with the changes of a resume, with scripts that have moved, for this number of processes."""
-    cfgs = [with_moved_script(with_changes(run.cfg, with_function(changes, run.cfg)), allowed) for run in runs]
-    if runs[0].processes != processes:
-        cfgs = [fit_to_processes(cfg, processes) for cfg in cfgs]
-    return [run._replace(cfg=cfg) for run, cfg in zip(runs, cfgs)]
-
-
-def steps_without_checkpoints(folder: Path, runs: Sequence[Run]) -> int | None:
-    """Return the steps of finished runs whose checkpoints were removed; None for runs that have not finished.
-
-    Raises:
-        FilesError: They were asked to train longer, or a summary.json is damaged.
-    """
-    if not all((run.folder / "summary.json").exists() for run in runs):
-        return None
-    steps = min(read_summary(run.folder)["steps"] for run in runs)
-    if runs[0].cfg.total_timesteps - steps >= runs[0].cfg.batch_size:
-        raise FilesError(f"{folder} finished after {steps} steps, and its checkpoints were removed. It can be "
-                         "evaluated, but not trained longer. Nothing was changed. Start a new run.")
-    return steps
-
-
-def without_recorded_entity(cfg: Config, changes: dict[str, Any]) -> Config:
-    """Return the configuration without the Weights & Biases team of the run's file, which is untrusted."""
-    if not cfg.wandb_entity or "wandb_entity" in changes or not (cfg.track or cfg.logger == "wandb"):
-        return cfg
-    warn(f"The run was logged to the Weights & Biases entity {cfg.wandb_entity!r}. A resume uses it only if it is "
-         f"given again: --wandb-entity {shlex.quote(cfg.wandb_entity)}, or the environment variable WANDB_ENTITY.")
-    return replace(cfg, wandb_entity="")
-
-
-def with_absolute_folders(runs: Sequence[Run]) -> list[Run]:
-    """Return runs with absolute folders, because an environment may change the current folder."""
-    return [run._replace(folder=run.folder.absolute()) for run in runs]
-
-
-def recorded_class(folder: Path) -> type[Config]:
-    """Return the configuration class of a run, or of several runs of one command; raises what `read_config` raises."""
-    first = (member_folders(folder) or [folder])[0]
-    return class_in_file(read_record(first)["variant"], first / "config.json", config_class)
-
-
-def problems_of_runs(cfgs: Sequence[Config], processes: int = 1) -> list[str]:
-    """Return everything that is wrong with the configurations of runs of one command, each sentence once."""
-    return [*dict.fromkeys(problem for cfg in cfgs
-                           for problem in (*problems_of(cfg, processes), *record_problems(cfg)))]
-
-
-def set_passive_openmp_wait(cfg: Config) -> None:
-    """Before torch is imported: make its threads sleep between two products where worker processes need the cores.
-
-    By default they spin (docs/measurements.md).
-    """
-    if cfg.env_workers and cfg.threads > 1:
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+def is_of_another_process(error: BaseException) -> bool:
+    """Return whether communication with other processes has failed."""
+    return world_from_environment().size > 1 and is_of_communication(error)

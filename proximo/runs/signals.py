@@ -130,13 +130,13 @@ class Signals:
                 return
             if again is None:
                 interrupt_main(number)
-        if self._leaves(LEAVE_SECONDS):
+        if self._leaves():
             return
         if number == signal.SIGINT and not self._ends_process and not self._began:
             warn("Native code is running; the interrupt takes effect when it returns. Interrupt again to end the "
                  "process.")
             number = self._read(None)
-            if number == ENDED or self._leaves(LEAVE_SECONDS):
+            if number == ENDED or self._leaves():
                 return
         self.received = self.received or number
         try:
@@ -145,14 +145,14 @@ class Signals:
             warn(str(error))
         os._exit(128 + number)
 
-    def _leaves(self, seconds: float) -> bool:
-        """Return whether the main thread has left within so many seconds; those in which it imports do not count."""
-        end = time.monotonic() + seconds
+    def _leaves(self) -> bool:
+        """Return whether the main thread leaves within LEAVE_SECONDS; those in which it imports do not count."""
+        end = time.monotonic() + LEAVE_SECONDS
         while (left := end - time.monotonic()) > 0:
             if self._read(min(left, LOOKS)) == ENDED:
                 return True
             if self._unbroken.is_inside():
-                end = time.monotonic() + seconds
+                end = time.monotonic() + LEAVE_SECONDS
         return False
 
     def _read(self, seconds: float | None) -> Any:

@@ -10,16 +10,16 @@ from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.processes import world_from_environment
 from proximo.runs.arguments import configure
-from proximo.runs.loop import Session
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.resolve import with_changes
 from proximo.runs.restart import start_or_resume
 from proximo.runs.run_group import Members
+from proximo.runs.session import Session
 
 MOST_MEMBERS = 256  # each has open files
 
 
-def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: OwnParts,
+def configure_sweep(config: str | Config | type[Config] | None, env: Any, custom: CustomParts,
                     values: dict[str, Any]) -> tuple[Config, str, dict[str, list[Any]]]:
     """Return the configuration that all members share, its variant, and the values of each field that has a list.
 
@@ -39,22 +39,22 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, own: O
                    and (isinstance(value, (list, tuple, range)) or getattr(value, "shape", None))]:
         raise UsageError(f"a sweep cannot have several values of {', '.join(several)}. Use one value, or several of "
                          f"{', '.join(swept_fields(Config))} or seed.")
-    cfg, variant = configure(config, env, own, {"framework": "jax"} | others)
+    cfg, variant = configure(config, env, custom, {"framework": "jax"} | others)
     return cfg, variant, {name: [getattr(with_changes(cfg, {name: value}), name) for value in given]
                           for name, given in lists.items()}
 
 
 def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], wrong: Sequence[str] = (),
-                mode: str | None = None, own: OwnParts = NO_OWN_PARTS) -> tuple[Session, Members]:
+                mode: str | None = None, custom: CustomParts = NO_CUSTOM_PARTS) -> tuple[Session, Members]:
     """Start a sweep, or continue the one in its folder.
 
     Args:
         cfg: The configuration that all members share.
         variant: The name of its variant.
         lists: The values of each field that has several; without any there is one member.
-        wrong: Problems that were found already, besides those of `own`.
+        wrong: Problems that were found already, besides those of `custom`.
         mode: "auto", "never" or None; see start_or_resume().
-        own: Parts that take the place of the variant's.
+        custom: Parts that take the place of the variant's.
 
     Returns:
         What trains, and the fields of each member by the name of its folder.
@@ -66,7 +66,7 @@ def start_sweep(cfg: Config, variant: str, lists: Mapping[str, Sequence[Any]], w
     count = prod(map(len, lists.values()))
     members = members_of(lists) if count <= MOST_MEMBERS else {}
     problems = [*wrong, *_problems(cfg, lists, count)]
-    return start_or_resume(cfg, variant, own, wrong=problems, mode=mode, sweep=members), members
+    return start_or_resume(cfg, variant, custom, wrong=problems, mode=mode, sweep=members), members
 
 
 def swept_fields(kind: type[Config]) -> list[str]:

@@ -28,13 +28,13 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
         UsageError: An argument cannot work.
         FilesError: There is no model, it is damaged, or its weights belong to another network.
     """
-    from proximo.runs.arguments import folder_of, modules_of, own_parts
+    from proximo.runs.arguments import custom_parts, folder_of, modules_of
     from proximo.runs.playing import load_model
 
-    own = own_parts(None, make_agent=make_agent, config=config)
-    if own.wrong:
-        raise UsageError("\n".join(own.wrong))
-    return load_model(folder_of(path, "path"), own, modules_of(allow_import))
+    custom = custom_parts(None, make_agent=make_agent, config=config)
+    if custom.wrong:
+        raise UsageError("\n".join(custom.wrong))
+    return load_model(folder_of(path, "path"), custom, modules_of(allow_import))
 
 
 @unbroken_imports()

@@ -15,10 +15,10 @@ from proximo.runs.callback_state import CALLBACK_STATES, load_states, packed_sta
 from proximo.runs.callbacks import run_callbacks
 from proximo.runs.checkpoint import save_checkpoint
 from proximo.runs.csv_file import files_of, removed
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.evaluation import save_latest_model, set_later_best_aside
 from proximo.runs.files import read_json
 from proximo.runs.log import Log, summary_from_state
-from proximo.runs.own_parts import NO_OWN_PARTS, OwnParts
 from proximo.runs.recent import Content
 from proximo.runs.records import SummaryFile
 from proximo.runs.run import Run, versions
@@ -61,7 +61,7 @@ class Watcher:
 
     Args:
         run: The run; its folder is absolute, because an environment may change the current one.
-        own: Its parts, which record videos and evaluate; and the callbacks.
+        custom: Its parts, which record videos and evaluate; and the callbacks.
         checkpoint: The checkpoint that the run continues from.
         before_first: Called before anything is written.
         recorder: Notes the steps of the environments of training.
@@ -69,14 +69,14 @@ class Watcher:
         group: All runs that train together, in the order in which they are logged; None: this one alone.
     """
 
-    def __init__(self, run: Run, own: OwnParts = NO_OWN_PARTS, checkpoint: dict[str, Any] | None = None,
+    def __init__(self, run: Run, custom: CustomParts = NO_CUSTOM_PARTS, checkpoint: dict[str, Any] | None = None,
                  before_first: Callable[[], None] | None = None, recorder: Recorder | None = None,
                  meter: bool = True, group: Sequence["Watcher"] | None = None) -> None:
         self.run, self._checkpoint, self._before_first = run, checkpoint, before_first
         self._recorder, self._meter, self._group = recorder or Recorder(), meter, (self,) if group is None else group
         self.stop_reason = ""  # why a callback ends the run; "": none does
-        self._record_video, self._evaluator = own.video_recorder(run), own.evaluator(run)
-        self._own, self.callbacks = own, own.callbacks
+        self._record_video, self._evaluator = custom.video_recorder(run), custom.evaluator(run)
+        self._custom, self.callbacks = custom, custom.callbacks
         load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
@@ -104,7 +104,7 @@ class Watcher:
         begins, log = self.log is None, self.log or self._open_log(it)
         self.log = log
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
-        it = self._own.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
+        it = self._custom.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
         returned, self.stop_reason = run_callbacks(self.callbacks, it)
         if begins:
             packed_states(self.callbacks)  # one that cannot be saved is an error now, not at the first checkpoint

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from proximo.cli.eval_progress import shown_progress
 from proximo.models.play import HowPlayed, evaluate_model
-from proximo.runs.own_parts import NO_OWN_PARTS
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS
 from tests.support.runs import train
 
 
@@ -31,5 +31,5 @@ def test_an_evaluation_counts_the_episodes_that_it_returns(tmp_path):
 
     train(tmp_path / "run", "--total-timesteps", "32")
     model, seen = proximo.load(tmp_path / "run"), []
-    found = evaluate_model(model, NO_OWN_PARTS.playing_parts("ppo", "torch"), HowPlayed(8), show=lambda *numbers: seen.append(numbers))
+    found = evaluate_model(model, NO_CUSTOM_PARTS.playing_parts("ppo", "torch"), HowPlayed(8), show=lambda *numbers: seen.append(numbers))
     assert seen == sorted(seen) and seen[0] == (0, 0) and seen[-1] == (8, 8 * max(found.lengths))

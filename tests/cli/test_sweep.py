@@ -15,7 +15,7 @@ from proximo.cli.main import main
 from proximo.cli.sweep_command import TASKS, outside_problems
 from proximo.cli.sweep_table import sweep_table
 from proximo.errors import UsageError
-from proximo.runs.own_parts import NO_OWN_PARTS
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS
 from proximo.runs.run_group import member_folders
 from proximo.runs.sweep import configure_sweep, members_of
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
@@ -99,8 +99,8 @@ def test_the_call_is_the_command(whole, tmp_path, capsys):
         proximo.sweep("ppo", seed=[])
     with pytest.raises(UsageError, match="gamma='x' is not allowed"):
         proximo.sweep("ppo", gamma=[0.9, "x"])
-    assert configure_sweep("ppo", None, NO_OWN_PARTS, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
-    lists = configure_sweep("ppo", None, NO_OWN_PARTS, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
+    assert configure_sweep("ppo", None, NO_CUSTOM_PARTS, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
+    lists = configure_sweep("ppo", None, NO_CUSTOM_PARTS, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
     assert lists == {"seed": [1, 2], "gamma": [0.5, 1.0]}
 
 

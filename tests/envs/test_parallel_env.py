@@ -9,8 +9,8 @@ from gymnasium import spaces
 import proximo
 from proximo.config import Config
 from proximo.envs.calls import call_envs
+from proximo.envs.custom_suite import make_complete
 from proximo.envs.normalize import make_normalizer
-from proximo.envs.own_suite import make_complete
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import EnvError, UsageError
 from proximo.models.evaluate import frames

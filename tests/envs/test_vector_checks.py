@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.own_suite import make_complete
+from proximo.envs.custom_suite import make_complete
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, UsageError
 

@@ -8,8 +8,8 @@ from gymnasium.vector import VectorWrapper
 
 import proximo
 from proximo.config import Config
+from proximo.envs.custom_suite import make_complete
 from proximo.envs.gym import make_gym
-from proximo.envs.own_suite import make_complete
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, UsageError
 from tests.envs.test_contract import as_numpy, as_suite_array, assert_same

@@ -221,7 +221,7 @@ def test_a_condition_on_a_number_of_a_sweep_is_named_with_its_line(tmp_path):
                       learning_rate=[1e-3, 1e-4])
 
 
-class OwnMemory(nnx.Module):
+class CustomMemory(nnx.Module):
     """A GRU, and the faults that one can have: where its state is not set to 0, or is not the one that it is given."""
 
     def __init__(self, fault):
@@ -249,7 +249,7 @@ def test_a_recurrent_network_that_learns_from_other_states_than_it_acted_on_is_w
     """As on torch: its ratio of probabilities is not 1 before the first step."""
     def make_agent(spec, cfg):
         return SharedAgent(layer_init(Linear(4, 8)), layer_init(Linear(8, 1)), CategoricalHead(layer_init(Linear(8, 2)), 2),
-                           OwnMemory(fault))
+                           CustomMemory(fault))
 
     warn_once.cache_clear()
     next(proximo.iterations(SMALL, engine=engine, make_agent=make_agent, num_minibatches=1))

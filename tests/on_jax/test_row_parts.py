@@ -52,11 +52,11 @@ def test_an_iteration_in_parts_equals_a_whole_one_up_to_rounding(monkeypatch):
     monkeypatch.setattr(row_parts, "ROWS", 16)
     seen = []
 
-    def own_loss(batch, cfg):
+    def custom_loss(batch, cfg):
         seen.append(batch.advantage.shape)
         return ppo_loss(batch, cfg)
 
-    for one, other in zip(jax.tree.leaves(one_iteration(own_loss)), jax.tree.leaves(one_iteration()), strict=True):
+    for one, other in zip(jax.tree.leaves(one_iteration(custom_loss)), jax.tree.leaves(one_iteration()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     assert {*seen} == {(WIDE.minibatch_size,)}
 

@@ -92,13 +92,13 @@ def test_a_network_of_ones_own_plays_with_the_weights_that_it_learns(network, mo
     """Few environments are played as many are, where acting is compiled."""
     cfg, trained = replace(HOST, norm_obs=False, norm_reward=False, learning_rate=0.1, total_timesteps=384), []
 
-    def make_own(spec, cfg):
+    def make_custom(spec, cfg):
         size = spec.obs_shape[0]
         return SeparateAgent(network(size, 1), make_head(lambda outputs: network(size, outputs), spec.action_space))
 
     for most in (64, 0):
         monkeypatch.setattr("proximo.on_jax.play_host.NUMPY_ROWS", most)
-        *_, last = train(cfg, make_envs, make_own)
+        *_, last = train(cfg, make_envs, make_custom)
         trained.append(last.weights())
     assert_same(*trained)
 

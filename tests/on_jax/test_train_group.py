@@ -72,15 +72,15 @@ def test_members_that_differ_in_constants_are_refused(change, sentence):
 
 def test_a_network_of_flax_has_the_first_weights_that_it_has_alone():
     """make_agent draws them with the seed of each member. One weight is enough: flax draws the others in the same way."""
-    def make_own(spec, cfg):
+    def make_custom(spec, cfg):
         rngs, size = nnx.Rngs(cfg.seed), spec.obs_shape[0]
         head = make_head(lambda outputs: nnx.Linear(size, outputs, rngs=rngs), spec.action_space)
         return SeparateAgent(nnx.Linear(size, 1, rngs=rngs), head)
 
     cfgs = [replace(BASE, seed=seed, learning_rate=1e-12) for seed in (1, 2)]  # the weights stay as they were
-    together = [it.weights() for it in next(train_group(cfgs, make_envs, make_own))]
+    together = [it.weights() for it in next(train_group(cfgs, make_envs, make_custom))]
     for cfg, weights in zip(cfgs, together):
-        expected = next(train(cfg, make_envs, make_own)).weights()
+        expected = next(train(cfg, make_envs, make_custom)).weights()
         for name, x in expected.items():
             np.testing.assert_allclose(weights[name], x, atol=1e-6)
     assert not np.allclose(together[0]["critic.kernel"], together[1]["critic.kernel"])
@@ -88,14 +88,14 @@ def test_a_network_of_flax_has_the_first_weights_that_it_has_alone():
 
 def test_members_whose_networks_have_other_constants_are_refused():
     """The compiled function would use those of the first member."""
-    def make_own(spec, cfg):
+    def make_custom(spec, cfg):
         agent = make_agent(spec, cfg)
         agent.shift = np.full(2, cfg.seed, np.float32)
         return agent
 
     with pytest.raises(UsageError, match="the constants shift different for runs that train at once"):
-        next(train_group([replace(BASE, seed=seed) for seed in (1, 2)], make_envs, make_own))
-    next(train_group([BASE, replace(BASE, learning_rate=1e-3)], make_envs, make_own))
+        next(train_group([replace(BASE, seed=seed) for seed in (1, 2)], make_envs, make_custom))
+    next(train_group([BASE, replace(BASE, learning_rate=1e-3)], make_envs, make_custom))
 
 
 def test_a_resume_leaves_the_factor_of_the_learning_rate_at_its_limit():

@@ -17,7 +17,7 @@ from proximo.models.over_time import models_over_time
 from proximo.models.read_folder import read_model
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
-from proximo.on_torch.modes import check_network, own_modules
+from proximo.on_torch.modes import check_network, copy_if_in_use
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.on_torch.train import train
 from proximo.processes import World
@@ -84,9 +84,9 @@ def test_models_of_a_network_that_is_returned_again_keep_their_weights(tmp_path)
 def test_a_network_that_is_returned_again_and_cannot_be_copied_is_refused():
     agent = make_agent(None, None)
     agent.lock = threading.Lock()
-    assert own_modules(agent) is agent
+    assert copy_if_in_use(agent) is agent
     with pytest.raises(UsageError, match=r"cannot be copied \(.*lock.*\). Make a new network at every call"):
-        own_modules(agent)
+        copy_if_in_use(agent)
 
 
 def test_a_resumed_run_and_a_loaded_model_have_the_buffers(tmp_path, monkeypatch):

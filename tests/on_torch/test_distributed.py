@@ -18,15 +18,15 @@ from proximo.errors import PeerError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.box_heads import make_rpo_head
-from proximo.on_torch.distributed import join, lost_peers_named, merge_over_ranks
+from proximo.on_torch.distributed import join, lost_peers_named, merge_metrics, merge_over_ranks
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.learner import explained_variance, minibatch_indices
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.metrics import merge_metrics
 from proximo.on_torch.mlp import MLP
+from proximo.on_torch.presence import WAITS, WORKS
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import learn
-from proximo.processes import WAITS, WORKS, World
+from proximo.processes import World
 from proximo.types import Rollout
 from proximo.variants import RPO
 from tests.support.threads import run_ranks

@@ -147,7 +147,7 @@ def test_a_loss_with_other_arguments_is_refused(tmp_path):
         proximo.train("ppo", loss_fn=lambda batch: None, run_dir=tmp_path / "run", **SMALL)
 
 
-class OwnMemory(nn.Module):
+class CustomMemory(nn.Module):
     """A GRU, and the faults that one can have: where its state is not set to 0, or is not the one that it is given."""
 
     def __init__(self, fault):
@@ -174,7 +174,7 @@ class OwnMemory(nn.Module):
 @pytest.mark.parametrize("fault", ["", "begins at zero", "ignores first in a step", "ignores first in a sequence"])
 def test_a_recurrent_network_that_learns_from_other_states_than_it_acted_on_is_warned_of(fault, num_envs, caplog):
     def make_agent(spec, cfg):
-        return SharedAgent(nn.Linear(4, 8), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2), OwnMemory(fault))
+        return SharedAgent(nn.Linear(4, 8), nn.Linear(8, 1), CategoricalHead(nn.Linear(8, 2), 2), CustomMemory(fault))
 
     proximo.errors.warn_once.cache_clear()
     next(proximo.iterations("ppo", make_agent=make_agent, **SMALL | {"num_envs": num_envs, "num_minibatches": 1}))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from proximo.on_torch.mlp import MLP
-from proximo.on_torch.networks import CHANNELS_LAST_ROWS, ImpalaCNN, Memory, NatureCNN, layer_init
+from proximo.on_torch.networks import CHANNELS_LAST_ROWS, ImpalaCNN, NatureCNN, RecurrentLayer, layer_init
 
 
 def gain(weight):
@@ -104,7 +104,7 @@ def slow_memory(memory, kind, x, first, state):
 @torch.no_grad()
 def test_memory_equals_a_loop_over_cells(kind, often):
     generator = torch.Generator().manual_seed(1)
-    memory, x = Memory(kind, 5, 8), torch.randn(9, 4, 5, generator=generator)
+    memory, x = RecurrentLayer(kind, 5, 8), torch.randn(9, 4, 5, generator=generator)
     first = torch.rand(9, 4, generator=generator) < often
     state = tuple(torch.randn(4, 8, generator=generator) for _ in range(memory.parts))
     expected, last = slow_memory(memory, kind, x, first, state)
@@ -117,7 +117,7 @@ def test_memory_equals_a_loop_over_cells(kind, often):
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_memory_begins_orthogonal_and_at_zero(kind):
     """Details 32 and 33."""
-    memory = Memory(kind, 8, 8)
+    memory = RecurrentLayer(kind, 8, 8)
     for name, p in memory.cell.named_parameters():
         assert (p == 0).all() if "bias" in name else gain(p) == pytest.approx(1.0, rel=1e-3)
     assert all((part == 0).all() and part.shape == (3, 8) for part in memory.initial_state(3))

@@ -17,7 +17,7 @@ from proximo.envs.factory import make_from_factory
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError
-from proximo.on_torch import overlap_player
+from proximo.on_torch import overlap_collector
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.learner import make_batch, make_gradient
 from proximo.on_torch.loss import ppo_loss
@@ -214,7 +214,7 @@ def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeyp
 
 def test_environments_are_closed_when_a_rollout_in_flight_has_ended(monkeypatch):
     """The end of training does not wait for a long step, and closes no environment in the middle of it."""
-    monkeypatch.setattr(overlap_player, "CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr(overlap_collector, "CLOSING_SECONDS", 0.1)
     stepping, go_on, closed = threading.Event(), threading.Event(), queue.Queue()
 
     class Slow(Probe):

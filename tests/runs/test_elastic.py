@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.errors import FilesError, refuse_different_starts
+from proximo.errors import FilesError
 from proximo.problems import check_shares
 from proximo.runs.elastic import continue_schedule, fit_to_processes
 from proximo.variants import SelfPlay
@@ -87,9 +87,3 @@ def test_only_a_resume_sets_the_shift(tmp_path, capsys):
     assert train(tmp_path / "run") == 0
     assert main(["resume", str(tmp_path / "run"), "--iteration-shift", "3"]) == 2
     assert "iteration_shift=3 was given. A resume that changes num_envs sets it." in capsys.readouterr().err
-
-
-def test_processes_that_found_different_checkpoints_do_not_train():
-    refuse_different_starts([8.0, 8.0])
-    with pytest.raises(FilesError, match="different newest checkpoints, of the iterations 8, 4 in order of rank"):
-        refuse_different_starts([8.0, 4.0])

@@ -16,7 +16,7 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.lock import holder, locked
-from proximo.runs.session import resume, start
+from proximo.runs.start import resume, start
 from tests.support.full_disk import full_disk
 from tests.support.runs import SMALL, rows, train
 

@@ -8,8 +8,8 @@ import pytest
 import proximo
 from proximo.models.read_folder import read_model
 from proximo.runs.checkpoint import checkpoints
-from proximo.runs.loop import Session
 from proximo.runs.recent import Recent
+from proximo.runs.session import Session
 from proximo.types import Iteration
 from tests.support.runs import terminate
 
@@ -88,7 +88,7 @@ def test_a_video_shows_the_newest_agent_also_where_the_checkpoint_is_left_out(tm
     def record(cfg, parts, folder, steps):
         shown.append(total(read_model(folder)["weights"]))
 
-    monkeypatch.setattr("proximo.runs.own_parts.record_run_video", record)
+    monkeypatch.setattr("proximo.runs.custom_parts.record_run_video", record)
     proximo.train("ppo", env_id="CartPole-v1", num_envs=1, num_steps=8, num_minibatches=1, total_timesteps=40, checkpoint_every=1,
                   logger="none", run_dir=tmp_path / "run", capture_video=True,
                   callbacks=[lambda it: trained.append(total(it.weights()))])

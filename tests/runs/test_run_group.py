@@ -244,7 +244,7 @@ def loss_with_entropy(batch, cfg):
     return loss - 0.3 * spread, stats | {"spread": spread}
 
 
-OWN = {"make_envs": make_line, "make_agent": linear, "loss_fn": loss_with_entropy}
+CUSTOM = {"make_envs": make_line, "make_agent": linear, "loss_fn": loss_with_entropy}
 
 
 def test_environments_network_and_loss_of_a_program_train_together(tmp_path):
@@ -252,13 +252,13 @@ def test_environments_network_and_loss_of_a_program_train_together(tmp_path):
     values = {"env_id": "Line", "num_envs": 2, "num_steps": 16, "num_minibatches": 2, "anneal_lr": False, "logger": "none",
               "checkpoint_every": 3}
     config = proximo.Config(framework="jax", total_timesteps=320, **values)
-    together = proximo.train(replace(config, num_seeds=2, run_dir=str(tmp_path / "seeds")), **OWN)
+    together = proximo.train(replace(config, num_seeds=2, run_dir=str(tmp_path / "seeds")), **CUSTOM)
     values |= {"gamma": [0.9, 0.99], "run_dir": str(tmp_path / "sweep"), "seed": 2}
-    swept = proximo.sweep("ppo", **OWN, total_timesteps=160, **values)
+    swept = proximo.sweep("ppo", **CUSTOM, total_timesteps=160, **values)
     with pytest.raises(UsageError, match="make_envs=..., make_agent=..., loss_fn=..."):
         proximo.resume(swept, total_timesteps=320)
-    proximo.resume(swept, total_timesteps=320, **OWN)
-    alone = proximo.train(replace(config, seed=2, run_dir=str(tmp_path / "alone")), **OWN)
+    proximo.resume(swept, total_timesteps=320, **CUSTOM)
+    alone = proximo.train(replace(config, seed=2, run_dir=str(tmp_path / "alone")), **CUSTOM)
     assert {name: x.size for name, x in weights(alone).items()} == {name: x.size for name, x in weights(together / "seed-2").items()}
     for run in (together / "seed-2", swept / "gamma=0.99"):
         assert "losses/spread" in rows(run, "metrics.csv")[-1]
@@ -310,7 +310,7 @@ def test_the_line_that_resumes_runs_with_parts_of_a_program_names_them(tmp_path,
     at_iteration(monkeypatch, 2, terminate)
     with pytest.raises(KeyboardInterrupt):
         proximo.train(framework="jax", num_seeds=2, num_envs=2, num_steps=16, num_minibatches=2, total_timesteps=320,
-                      env_id="Line", anneal_lr=False, logger="none", run_dir=str(tmp_path / "runs"), **OWN)
+                      env_id="Line", anneal_lr=False, logger="none", run_dir=str(tmp_path / "runs"), **CUSTOM)
     assert f"Resume with: proximo.resume('{tmp_path / 'runs'}', make_envs=..., make_agent=..., loss_fn=...)" in capsys.readouterr().err
 
 

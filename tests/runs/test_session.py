@@ -7,7 +7,8 @@ from proximo.config import Config
 from proximo.errors import FilesError, PeerError, UsageError
 from proximo.runs.checkpoint import checkpoints
 from proximo.runs.run import Run
-from proximo.runs.session import Session, resume, start
+from proximo.runs.session import Session
+from proximo.runs.start import resume, start
 from proximo.runs.watcher import Watcher
 from tests.support.runs import rows, same_logs, same_weights, terminate
 

@@ -74,7 +74,7 @@ def test_episodes_that_never_end_are_told(length, told, tmp_path, caplog):
 def test_a_video_is_recorded_when_the_checkpoint_is_written(tmp_path, monkeypatch):
     """Also where several runs train together, which save in other threads: it shows what was saved."""
     shown, later = [], []
-    monkeypatch.setattr("proximo.runs.own_parts.record_run_video",
+    monkeypatch.setattr("proximo.runs.custom_parts.record_run_video",
                         lambda cfg, parts, folder, steps: shown.append([path.name for path in checkpoints(folder)]))
     cfg = Config(num_envs=1, num_steps=8, num_minibatches=1, hidden_sizes=(8,), total_timesteps=16, checkpoint_every=1,
                  logger="none", capture_video=True)

@@ -22,7 +22,7 @@ import proximo.envs.gym
 import proximo.on_torch.train
 import proximo.runs.checkpoint
 import proximo.runs.recent
-import proximo.runs.session
+import proximo.runs.start
 from proximo.cli.main import main
 from proximo.errors import FilesError
 from proximo.runs.checkpoint import checkpoints, load_tree

@@ -31,7 +31,7 @@ class Trained(Protocol):
     cfg: Config
     variant: str
     moments: Moments | None
-    own_parts: Mapping[str, str]
+    custom_parts: Mapping[str, str]
 
     @property
     def module(self) -> Any: ...
@@ -42,10 +42,10 @@ class Trained(Protocol):
 
 
 def obs_changes(model: Trained) -> dict[str, Any]:
-    """Return what changes observations before the network: settings, or a user-defined make_envs instead of them."""
+    """Return what changes observations before the network: settings, or a custom make_envs instead of them."""
     script = model.cfg.env_file
     in_file = f"{MAKE_ENVS} of {PureWindowsPath(split_file(script)[0]).name}" if names_function(script) else None
-    name = model.own_parts.get("make_envs", in_file)
+    name = model.custom_parts.get("make_envs", in_file)
     return preprocessing(model.cfg) if name is None else {"make_envs": name}
 
 

@@ -44,7 +44,7 @@ PURE = frozenset((
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
     "make_rows_or_workers", "rows_class", "keep_step",
-    "merge_over_ranks", "gather_episodes", "make_agent", "own_source",
+    "merge_over_ranks", "gather_episodes", "make_agent", "named_source",
     "with_image_settings", "finish_env", "call_maker", "numpy_module", "env_source", "packed_layout",
     "Config.clip_coef_at", "Config.ent_coef_at", "Config.learning_rate_at", "NoMemory.forward", "zeros",
     "Storage.whole", "Storage.episode"))

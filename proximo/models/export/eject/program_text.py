@@ -21,20 +21,20 @@ GAMES_REFUSAL = "    refuse_other_games(cfg.env_id)\n"
 TRAINING = "TRAIN(cfg, MAKE_ENVS, make_agent, LOSS, None)"
 
 
-def add_program(library: Library, cfg: Config, framework: str, make_box: str, make_envs: Callable[..., Any]) -> None:
+def add_program(library: Library, cfg: Config, make_box: str, make_envs: Callable[..., Any]) -> None:
     """Add Config and the program.
 
     Args:
         library: Where they are added.
         cfg: The configuration.
-        framework: The package with the training loop, such as "proximo.on_torch".
-        make_box: The name of its function that makes heads of Box actions.
+        make_box: The name of the function of box_heads.py that makes heads of Box actions.
         make_envs: Makes the environments.
     """
     library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
     find_id = getattr(sys.modules[make_envs.__module__], "mujoco_id", gym_id)  # the suite's own, if it has one
-    places = {"TRAIN": (f"{framework}.train", "train"), "LOSS": (f"{framework}.loss", "ppo_loss"),
-              "ASSEMBLE": (f"{framework}.assemble", "assemble"), "MAKE_BOX": (f"{framework}.box_heads", make_box),
+    places = {"TRAIN": ("proximo.on_torch.train", "train"), "LOSS": ("proximo.on_torch.loss", "ppo_loss"),
+              "ASSEMBLE": ("proximo.on_torch.assemble", "assemble"),
+              "MAKE_BOX": ("proximo.on_torch.box_heads", make_box),
               "MAKE_ENVS": (make_envs.__module__, make_envs.__name__),
               "FIND_ID": (find_id.__module__, find_id.__name__)}
     kinds, games = kinds_of_spaces(cfg, find_id), sticky_of_games(cfg)

@@ -16,7 +16,7 @@ CHANGE_NOTHING = frozenset((
     "saved_buffers", "is_available", "cpu_count", "metrics",
     "device", "dtype", "Path", "death_rule", "issubdtype", "nothing", "PolicyNetwork", "NoMemory", "Setup",
     "Policy", "Learner", "Carry", "Spec",
-    "float_view", "env_source", "dot", "own_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
+    "float_view", "env_source", "dot", "named_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
     "startswith", "endswith", "isfinite", "sorted",
     "make_policy", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
     "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",

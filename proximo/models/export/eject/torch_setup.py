@@ -126,7 +126,7 @@ def torch_library(cfg: Config, variant: str) -> Library:
         text = definition_text("proximo.models.export.eject.rewrites", "import_envpool")
         library.add(Definition("import_envpool", sys.modules["proximo.envs.envpool_ids"], text))
     make_box = "make_rpo_head" if chosen.head == "rpo" else "make_box_head"
-    add_program(library, cfg, "proximo.on_torch", make_box, chosen.make_envs)
+    add_program(library, cfg, make_box, chosen.make_envs)
     return library
 
 

@@ -1,4 +1,4 @@
-"""Checks of user-defined environments that are functions of JAX: the layout of their state, the rules of a Step."""
+"""Checks of custom environments that are functions of JAX: the layout of their state, the rules of a Step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,8 +98,8 @@ def naming_environment(pure: Any, call: str) -> Iterator[None]:
         pure: A PureEnv; its attribute `env`, where there is one, is what the user wrote.
         call: "reset" or "step".
     """
-    own = getattr(pure, "env", None)
-    name = f"{type(pure).__name__}.{call}()" if own is None else type(own).__name__
+    env = getattr(pure, "env", None)
+    name = f"{type(pure).__name__}.{call}()" if env is None else type(env).__name__
     try:
         with naming_traced_code():
             yield

@@ -1,4 +1,4 @@
-"""Checks of the attributes of user-defined environments, before they are stepped."""
+"""Checks of the attributes of custom environments, before they are stepped."""
 
 from collections.abc import Collection, Iterator
 from types import NoneType
@@ -19,7 +19,7 @@ def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Ite
     """Yield a sentence for every attribute that is wrong.
 
     Args:
-        envs: The user-defined environments.
+        envs: The custom environments.
         number: How many there have to be.
         metrics: The names that --info-metrics asks for.
     """

@@ -1,4 +1,4 @@
-"""A user-defined loss function: a call before training, and the names of its statistics during training."""
+"""A custom loss function: a call before training, and the names of its statistics during training."""
 
 from collections.abc import Callable
 from typing import Any

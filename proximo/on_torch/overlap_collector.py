@@ -70,7 +70,7 @@ def make_acting_copy(setup: Setup, make_agent: Callable[..., Any], cfg: Config,
     return ActingCopy(make_collect(actor, weights, setup.storage, setup.carry, cfg, setup.compiler), weights)
 
 
-class Player:
+class Collector:
     """Plays rollouts in a thread, one after the other: begin(), then finish().
 
     Args:
@@ -156,15 +156,15 @@ class Player:
         self._envs.close()
 
 
-def start_player(setup: Setup, cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
-                 state: dict[str, Any] | None) -> Player:
+def start_collector(setup: Setup, cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any],
+                 state: dict[str, Any] | None) -> Collector:
     """Make the network that acts, and the thread; see train() for the arguments.
 
     Raises:
         UsageError: The network has buffers besides its weights.
     """
     try:
-        return Player(setup, cfg, make_envs, make_acting_copy(setup, make_agent, cfg, state))
+        return Collector(setup, cfg, make_envs, make_acting_copy(setup, make_agent, cfg, state))
     except BaseException:
         setup.envs.close()
         raise

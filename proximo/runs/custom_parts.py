@@ -32,11 +32,11 @@ LOOPS = {"proximo.on_torch.train": "torch", "proximo.on_jax.train": "jax"}  # by
 
 
 def framework_of(train: Callable[..., Any] | None) -> str:
-    """Return the framework of a loop; "" for a user-defined one."""
+    """Return the framework of a loop; "" for a custom one."""
     return LOOPS.get(getattr(train, "__module__", ""), "")
 
 
-class OwnParts(NamedTuple):
+class CustomParts(NamedTuple):
     """Parts of a run that a program passes in place of the variant's; None: the variant's.
 
     `resume_with` is recorded in config.json: the call or command that resumes the run, RUN standing for its folder. So
@@ -105,9 +105,9 @@ class OwnParts(NamedTuple):
     def new_run(self, folder: Path, cfg: Config, variant: str) -> Run:
         """Return a run with these parts; the class of its configuration is one where it has methods or fields."""
         if self.train is not None or not differs_from_variant(type(cfg)):
-            return Run(folder, cfg, variant, self.resume_with, own_parts=self.names)
+            return Run(folder, cfg, variant, self.resume_with, custom_parts=self.names)
         names = {**self.names, "config": type(cfg).__name__}
-        return Run(folder, cfg, variant, resume_call(names), own_parts=names)
+        return Run(folder, cfg, variant, resume_call(names), custom_parts=names)
 
     def video_recorder(self, run: Run) -> Callable[[Path, int], None] | None:
         """Return what records the videos of a run; None without --capture-video."""
@@ -129,7 +129,7 @@ class OwnParts(NamedTuple):
         if self.wrong:
             raise UsageError("\n".join(self.wrong))
         lacking = [name for name, part in ARGUMENTS.items()
-                   if name in run.own_parts and getattr(self, part) is None]
+                   if name in run.custom_parts and getattr(self, part) is None]
         if lacking or (run.resume_with.startswith("python ") and self.train is None):
             raise UsageError(f"{run.folder} was trained with parts of its own. Resume it with: {run.resume_line}" + (
                 "\nenv is the function, the class or the object of the program that started the run: an id does not "
@@ -137,7 +137,7 @@ class OwnParts(NamedTuple):
         if self.config is not None and variant_of(self.config) != run.variant:
             raise UsageError(f"config={self.config.__name__} belongs to {variant_of(self.config)}, and {run.folder} "
                              f"was trained with {run.variant}. Pass the class of the run, or leave config out.")
-        has_id = not own_env_argument(run.own_parts)
+        has_id = not custom_env_argument(run.custom_parts)
         if has_id and self.make_envs is not None and self.train is None:
             raise UsageError(f"{run.folder} was trained with env_id={run.cfg.env_id}, and the resume was given an "
                              "environment of a program. Leave env and make_envs out.")
@@ -145,7 +145,7 @@ class OwnParts(NamedTuple):
     def recorded_by(self, run: Run) -> Run:
         """Return a run that is resumed, with these parts as config.json records them from here on."""
         again = self.new_run(run.folder, run.cfg, run.variant)
-        return run._replace(resume_with=again.resume_with, own_parts=again.own_parts)
+        return run._replace(resume_with=again.resume_with, custom_parts=again.custom_parts)
 
     def parts_of_resume(self, run: Run) -> Parts:
         """Return the parts that continue a run. User-defined environments must have the spaces that the run had."""
@@ -190,7 +190,7 @@ class OwnParts(NamedTuple):
                              "or start one process.")
 
 
-NO_OWN_PARTS = OwnParts()
+NO_CUSTOM_PARTS = CustomParts()
 
 
 def name_of(part: Any) -> str:
@@ -201,7 +201,7 @@ def name_of(part: Any) -> str:
 
 
 def readers_among(parts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of some parts, by argument, are user-defined functions, which alone can apply settings."""
+    """Return which of some parts, by argument, are custom functions, which alone can apply settings."""
     return tuple(name for name in ("make_envs", "make_agent")
                  if parts.get(name) is not None and is_of_program(parts[name]))
 
@@ -234,12 +234,12 @@ def _actor_class(framework: str) -> Any:
     return Actor
 
 
-def own_env_argument(names: Collection[str]) -> str:
-    """Return which of some arguments, env or make_envs, has passed user-defined environments; "" if neither has."""
+def custom_env_argument(names: Collection[str]) -> str:
+    """Return which of some arguments, env or make_envs, has passed custom environments; "" if neither has."""
     return next((name for name in ("make_envs", "env") if name in names), "")
 
 
-def own_arguments(folder: Path) -> list[str]:
+def custom_arguments(folder: Path) -> list[str]:
     """Return the arguments with which a program passed parts of the run, or of the run of the model, in a folder."""
     if not is_folder(folder):
         return []

@@ -1,4 +1,4 @@
-"""The rules for the ends of episodes in steps of user-defined environments (docs/batched-environments.md)."""
+"""The rules for the ends of episodes in steps of custom environments (docs/batched-environments.md)."""
 
 from typing import Any
 

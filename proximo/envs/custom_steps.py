@@ -1,4 +1,4 @@
-"""Checks of the arrays of a Step of user-defined environments: shapes, kinds, dtypes and finite numbers."""
+"""Checks of the arrays of a Step of custom environments: shapes, kinds, dtypes and finite numbers."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.gym_checks import place_for
-from proximo.envs.joint_actions import action_shape
-from proximo.envs.masks import mask_parts
-from proximo.envs.own_attributes import problems_of_envs
-from proximo.envs.own_pure import CheckedPure, naming_environment, state_difference
-from proximo.envs.own_rules import check_ends, check_fillers, one_for_all
-from proximo.envs.own_steps import (
+from proximo.envs.custom_attributes import problems_of_envs
+from proximo.envs.custom_pure import CheckedPure, naming_environment, state_difference
+from proximo.envs.custom_rules import check_ends, check_fillers, one_for_all
+from proximo.envs.custom_steps import (
     described,
     fields_of,
     first_not_finite,
@@ -24,6 +21,9 @@ from proximo.envs.own_steps import (
     stored_dtype,
     with_dtype,
 )
+from proximo.envs.gym_checks import place_for
+from proximo.envs.joint_actions import action_shape
+from proximo.envs.masks import mask_parts
 from proximo.envs.time_limit import close_env
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, ProximoError, UsageError, call_part, is_out_of_memory, with_place
@@ -75,7 +75,7 @@ class CheckedEnvs:
     Everything else is that of the environments.
 
     Args:
-        envs: The user-defined environments.
+        envs: The custom environments.
         stored: The dtype of observations in the rollout.
     """
 
