@@ -40,9 +40,11 @@ def name_in_file(cfg: Config) -> tuple[str, str]:
         return several[0], str(path)
     found = [*ids, *classes, *[MAKE_ENVS] * has_make_envs]
     asked = member or asked
+    wrappers = classes_in(module, wrappers=True)
     raise UsageError(f"env_file={path} has {', '.join(found) or 'no environment'}" + (
         f", and not {asked}" if asked else "") + (
         f". Name one: --env-file {path.name}:{(classes or ids or found)[0]}." if found else
+        f". Name a wrapper that makes its environment itself: --env-file {path.name}:{wrappers[0]}." if wrappers else
         ". Define a subclass of gymnasium.Env in it, register an id, or define a function make_envs(cfg, seeds), such "
         "as make_envs = from_func_env(MyFuncEnv()) or from_parallel_env(MyGame)."))
 
@@ -83,10 +85,10 @@ def with_function(changes: Mapping[str, Any], cfg: Config) -> dict[str, Any]:
     return dict(changes)
 
 
-def classes_in(module: ModuleType) -> list[str]:
-    """Return the names of the environment classes that a module defines."""
+def classes_in(module: ModuleType, wrappers: bool = False) -> list[str]:
+    """Return the names of the environment classes that a module defines, without wrappers or these alone."""
     return [name for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, gym.Env)
-            and one.__module__ == module.__name__ and not issubclass(one, gym.Wrapper)]
+            and one.__module__ == module.__name__ and issubclass(one, gym.Wrapper) == wrappers]
 
 
 def ids_in(module: ModuleType) -> list[str]:

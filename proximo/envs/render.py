@@ -21,9 +21,12 @@ def use_egl_when_headless() -> None:
 def env_fps(env: gymnasium.Env) -> float | None:
     """Return the pictures per second that show an environment at its own speed: what its metadata says.
 
-    There is one picture for each step, therefore a frame skip divides them.
+    There is one picture for each step, therefore a frame skip divides them. For dm_control, shimmy writes the
+    milliseconds of a step into the metadata, so the time of a step is asked for.
     """
-    given, layer = env.metadata.get("render_fps"), env
+    given, layer, bare = env.metadata.get("render_fps"), env, env.unwrapped
+    if type(bare).__module__ == "shimmy.dm_control_compatibility":
+        given = 1 / bare._env.control_timestep()  # type: ignore[attr-defined]
     if not isinstance(given, Real) or not 0 < (fps := float(given)) < math.inf:
         return None
     while isinstance(layer, gymnasium.Wrapper):

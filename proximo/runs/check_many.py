@@ -53,9 +53,10 @@ def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Fi
 def play_finding(envs: VecEnv, cfg: Config) -> Finding:
     """Play random actions, and return how many episodes ended."""
     begin, ends, steps, rng = time.perf_counter(), 0, 0, np.random.default_rng(0)
+    most = STEPS * envs.num_envs // ROWS  # every agent of a game is a row
     with time_limit(cfg.env_timeout, f"{cfg.env_id}: reset()"):
         step = envs.reset()
-    while steps < STEPS and time.perf_counter() - begin < MOST_SECONDS:
+    while steps < most and time.perf_counter() - begin < MOST_SECONDS:
         with time_limit(cfg.env_timeout, f"{cfg.env_id}: step()"):
             step = envs.step(scripted_actions(envs, step, rng))
         steps += envs.num_envs
@@ -64,5 +65,7 @@ def play_finding(envs: VecEnv, cfg: Config) -> Finding:
     if ends:
         return Finding(True, f"{ends} episodes ended in {steps} steps of random actions, {steps / seconds:.0f} steps "
                              f"per second of {envs.num_envs} environments")
-    return Finding(False if steps >= STEPS else None, f"no episode ended in {steps} steps of random actions",
-                   "Give episodes a time limit (truncated), so that they end.")
+    endless = steps >= most
+    return Finding(False if endless else None, f"no episode ended in {steps} steps of random actions",
+                   "Give episodes a time limit (truncated), so that they end." if endless else
+                   f"It is slow: only {MOST_SECONDS:.0f} s were played. Make sure that its episodes end.")

@@ -30,7 +30,8 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     yield Finding(True, f"observations {one.obs_shape} {one.obs_dtype} and rewards are finite and well formed{masked}")
     equal = all(map(np.array_equal, seen, track(two)))
     yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
-                  "" if equal else "Draw only from self.np_random, and call super().reset(seed=seed) in reset.")
+                  "" if equal else "Draw only from self.np_random, call super().reset(seed=seed) in reset, and begin "
+                  "everything again there that an episode changes.")
     if equal:
         differs = not all(map(np.array_equal, seen, track(other)))
         yield Finding(True if differs else None, "different seeds give different episodes" if differs else

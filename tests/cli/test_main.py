@@ -128,7 +128,9 @@ def test_capture_video_records_at_checkpoints_and_at_the_end(tmp_path):
 
 def test_a_video_of_what_draws_nothing_does_not_end_the_run(tmp_path, capsys):
     assert train(tmp_path, "--env-id", "tests.support.probes:Acting-v0", "--capture-video") == 0
-    assert "No video: tests.support.probes:Acting-v0 cannot be drawn" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "No video: tests.support.probes:Acting-v0 cannot be drawn" in told
+    assert "add --env-kwargs render_mode=rgb_array." in told
 
 
 def test_annealing_is_logged(tmp_path):

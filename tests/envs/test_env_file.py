@@ -109,6 +109,21 @@ def test_what_a_file_without_environments_is_told(write):
         name_in_file(Config(env_file=f"{path}:make_envs"))
 
 
+def test_a_file_with_wrappers_alone_is_told_to_name_one(tmp_path):
+    """Wrappers are not meant by themselves: most take an environment. A named one is made without arguments."""
+    script = tmp_path / "poles.py"
+    script.write_text("""
+import gymnasium as gym
+
+class Poles(gym.Wrapper):
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+""")
+    with pytest.raises(UsageError, match=r"no environment. Name a wrapper .* itself: --env-file poles.py:Poles.$"):
+        name_in_file(Config(env_file=str(script)))
+    assert name_in_file(Config(env_file=f"{script}:Poles")) == ("Poles", str(script))
+
+
 def test_a_refusal_in_a_file_names_the_line_of_the_file(write):
     """It named a line of Proximo."""
     path = write("from proximo.envs.func_env import from_func_env\n\nmake_envs = from_func_env(int)\n")

@@ -132,6 +132,7 @@ def test_dm_control():
     assert step.episode.length[0] == 1000
     assert envs.state() is None
     assert envs.render().std() > 1
+    assert envs.render_fps == 1000 / 10    # an episode of dm_control's cartpole is ten seconds long
     envs.close()
 
 

@@ -87,6 +87,20 @@ def test_episodes_that_do_not_end_are_a_fault(monkeypatch):
     assert told(vector(Endless))[0] == ["no episode ended in 100 steps of random actions"]
 
 
+@pytest.mark.parametrize(("length", "wrong"), [(40, []), (60, ["no episode ended in 800 steps of random actions"])])
+def test_a_game_of_many_agents_may_be_as_long_as_an_episode_of_one(monkeypatch, length, wrong):
+    """Two games of eight agents are sixteen rows, so 100 steps of all rows would be six steps of each game."""
+    monkeypatch.setattr(check_many, "STEPS", 100)
+    assert told(from_parallel_env(lambda: Corridor(agents=8, size=100, length=length)))[0] == wrong
+
+
+def test_slow_environments_are_no_fault(monkeypatch):
+    monkeypatch.setattr(check_many, "MOST_SECONDS", 0.0)
+    findings = proximo.check_env(make_envs=vector(Endless))
+    assert [(one.ok, one.advice) for one in findings if "no episode ended" in one.what] == [
+        (None, "It is slow: only 0 s were played. Make sure that its episodes end.")]
+
+
 def test_an_environment_that_raises_is_a_fault():
     findings = proximo.check_env(make_envs=vector(Failing))
     assert [finding.ends for finding in findings if finding.ok is False] == [True]

@@ -2,6 +2,7 @@
 // Everything that comes from a run is set as text, never as HTML.
 "use strict";
 const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#7B5EA7", "#7A7A7A"];
+const DASHES = [[], [7, 4], [2, 3]];  // of the first eight lines, of the next eight, ...
 const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];  // between ticks
 
 function make(tag, parent, kind, text) {
@@ -10,6 +11,15 @@ function make(tag, parent, kind, text) {
   if (text !== undefined) node.textContent = text;
   if (parent) parent.append(node);
   return node;
+}
+
+function lineStyle(place) {  // of the line with this number
+  return {color: COLORS[place % COLORS.length], dash: DASHES[Math.floor(place / COLORS.length) % DASHES.length]};
+}
+
+function swatch(parent, {color, dash}) {  // filled, or a ring with dashes
+  Object.assign(make("i", parent, "swatch").style, dash.length ? {border: `2px ${dash[0] > 2 ? "dashed" : "dotted"} ${color}`}
+    : {background: color});
 }
 
 function number(value, digits = 4) {
@@ -38,7 +48,7 @@ function ticks(low, high, count, isTime) {  // values and their texts, in which 
   return found;
 }
 
-class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth], ...]}
+class Chart {  // one panel: series are {name, color, dash, points: [[x, raw, smooth], ...]}
   constructor(parent, title, note, view, redraw) {
     this.view = view; this.series = []; this.hover = null; this.drag = null;
     this.root = make("div", parent, "chart");
@@ -95,7 +105,7 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     pen.save(); pen.beginPath(); pen.rect(left, top - 4, right - left, bottom - top + 8); pen.clip(); pen.lineJoin = "round";
     for (const column of [1, 2]) for (const one of this.series) {
       pen.globalAlpha = column === 2 ? 1 : this.series.length > 6 ? 0.12 : 0.28; pen.lineWidth = column === 2 ? 1.8 : 1;
-      pen.strokeStyle = pen.fillStyle = one.color; pen.beginPath();
+      pen.strokeStyle = pen.fillStyle = one.color; pen.setLineDash(column === 2 ? one.dash : []); pen.beginPath();
       for (const point of one.points) pen.lineTo(X(point[0]), Y(point[column]));
       pen.stroke();
       if (column === 2 && one.points.length < 30) for (const [x, , y] of one.points) {
@@ -123,7 +133,7 @@ class Chart {  // one panel: series are {name, color, points: [[x, raw, smooth],
     for (const {one, found} of near.sort((a, b) => a.away - b.away).slice(0, 8)) {
       pen.fillStyle = one.color; pen.beginPath(); pen.arc(X(found[0]), Y(found[2]), 3.5, 0, 7); pen.fill();
       const line = make("div", this.tip);
-      make("i", line, "swatch").style.background = one.color;
+      swatch(line, one);
       make("b", line, "", number(found[2]));
       make("span", line, "dim", ` ${found[1] === found[2] ? "" : `(${number(found[1])}) `}${one.name}`);
     }
@@ -188,8 +198,8 @@ class Charts {  // the controls, the legend and all panels of one environment at
     this.env.parentNode.hidden = names.length < 2;
     const runs = this.runs.filter(run => run.env_id === this.env.value), single = new Set(runs.map(run => run.label)).size < 2;
     for (const run of runs) run.key = single ? run.name : run.label;
-    const keys = [...new Set(runs.map(run => run.key))], color = key => COLORS[keys.indexOf(key) % COLORS.length];
-    this.legend.replaceChildren(...keys.map(key => this.chip(key, color(key))));
+    const keys = [...new Set(runs.map(run => run.key))], style = key => lineStyle(keys.indexOf(key));
+    this.legend.replaceChildren(...keys.map(key => this.chip(key, style(key))));
     const seen = runs.filter(run => !this.hidden.has(run.key)), games = runs.some(run => run.measure === "length");
     const specs = [["return", 2, 4], ["length of episodes", 3, 5]].map(([title, line, raw]) => ({title, line, raw, from: "episodes"}));
     if (games) specs.reverse();
@@ -202,7 +212,7 @@ class Charts {  // the controls, the legend and all panels of one environment at
       if (!this.panels.has(spec.title)) this.panels.set(spec.title, new Chart(this.grid, spec.title.replace(/^(losses|charts)\//, ""),
         spec.title, this.view, () => this.draw()));
       const series = seen.filter(run => spec.from === "episodes" || run.names.includes(spec.title)).map(run => ({
-        label: run.label, seed: run.seed, name: single ? run.name : `${run.label} seed ${run.seed}`, color: color(run.key), points: this.points(run, spec)}));
+        label: run.label, seed: run.seed, name: single ? run.name : `${run.label} seed ${run.seed}`, ...style(run.key), points: this.points(run, spec)}));
       this.panels.get(spec.title).series = this.mean.checked ? meanOfSeeds(series) : series;
     }
     this.mean.parentNode.hidden = new Set(runs.map(run => run.label)).size === runs.length;
@@ -216,9 +226,9 @@ class Charts {  // the controls, the legend and all panels of one environment at
       : smoothed(known.map(row => [row[axis], row[raw]]), +this.weight.value);
   }
 
-  chip(key, color) {
+  chip(key, style) {
     const chip = make("button", null, this.hidden.has(key) ? "chip off" : "chip");
-    make("i", chip, "swatch").style.background = color;
+    swatch(chip, style);
     make("span", chip, "", key);
     chip.onclick = () => { if (!this.hidden.delete(key)) this.hidden.add(key); this.update(); };
     return chip;

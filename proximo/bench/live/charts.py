@@ -17,7 +17,7 @@ CHART_STYLE = """
 .chip{font:inherit;font-size:12.5px;border:1px solid #ddd;background:none;color:inherit;
 border-radius:1rem;cursor:pointer;padding:.05rem .6rem;text-align:left;overflow-wrap:anywhere}
 .chip.off{opacity:.4;text-decoration:line-through}
-.swatch{display:inline-block;width:.7rem;height:.7rem;border-radius:50%;margin-right:.4rem;vertical-align:-1px}
+.swatch{display:inline-block;width:.7rem;height:.7rem;box-sizing:border-box;border-radius:50%;margin-right:.4rem;vertical-align:-1px}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,25rem),1fr));gap:.6rem 1.4rem}
 .chart{position:relative;min-width:0}.chart h3{font-size:13px;margin:.3rem 0 0;overflow-wrap:anywhere}
 .chart canvas{width:100%;display:block;cursor:crosshair;touch-action:pan-y}

@@ -70,6 +70,26 @@ def test_no_two_ticks_of_an_axis_have_the_same_text():
                                               ["0 s", "30 min", "1 h"], ["0 s", "1 d", "2 d"]]
 
 
+DRAW = """
+const strokes = [], node = () => ({style: {}, append() {}, replaceChildren() {}, clientWidth: 400, getContext: () => pen});
+const pen = new Proxy({}, {get: (kept, name) => name === "setLineDash" ? dash => { kept.dash = dash; } : name === "stroke"
+  ? () => strokes.push([kept.lineWidth, kept.strokeStyle, String(kept.dash)]) : name in kept ? kept[name] : () => {}});
+globalThis.document = {createElement: node}; globalThis.devicePixelRatio = 1; globalThis.getComputedStyle = () => ({color: "ink"});
+const chart = new Chart(node(), "title", "note", {range: null}, null);
+chart.series = [...Array(20).keys()].map(k => ({name: k, ...lineStyle(k), points: [[0, k, k], [1, k, k]]}));
+chart.draw();
+console.log(JSON.stringify(strokes.filter(one => one[0] === 1.8)));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_no_two_of_twenty_lines_look_the_same():
+    """There are eight colours."""
+    found = subprocess.run(["node", "-e", charts_script() + DRAW], check=True, timeout=60, capture_output=True, text=True).stdout
+    lines = [tuple(one) for one in json.loads(found)]
+    assert len(lines) == len({*lines}) == 20 and len({color for _, color, _ in lines}) == 8
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 def test_curves_in_a_browser(tmp_path):
     text = page("t", [Section("c", [Charts([record(1), record(3), record(2, "b", 30)])])])
