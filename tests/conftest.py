@@ -1,5 +1,6 @@
 """What every test shares: one thread each, reproducible examples, functions of JAX that compile fast."""
 
+import gc
 import os
 import signal
 
@@ -26,6 +27,12 @@ recent.CHECKPOINT_SHARE = float("inf")
 recent.CHECKPOINT_SECONDS = 0.0  # every checkpoint that is due is written, also where iterations take milliseconds
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
+
+
+def pytest_collection_finish():
+    """Leave the modules that are imported by now out of every garbage collection: they live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

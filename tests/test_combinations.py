@@ -181,7 +181,7 @@ RUN, REFUSED = rows_that_run(), rows_that_are_refused()
 
 
 def environment(row):
-    """The environment, and what keeps a run small: under JAX a CNN takes long to compile, so one row has one."""
+    """The environment, and what keeps a run small: images of 36 x 36; under JAX a CNN takes long to compile, so one row has one."""
     variant, engine, jax = row["variant"], row["engine"], row["framework"] == "jax"
     if row["mask"] == "yes":
         return f"--env-id {MASKED}"
@@ -190,9 +190,9 @@ def environment(row):
     if variant in (*ALE, "ppo_atari_envpool", *XLA):
         game = "Pong-v5" if engine == "envpool" else "PongNoFrameskip-v4"
         small = "--screen-size 36" if (variant, engine) == ("ppo_atari", "ale") else "--screen-size 36 --model mlp"
-        return f"--env-id {game} {small if jax else ''}"
+        return f"--env-id {game} {small if jax else '--screen-size 36'}"
     if variant == SELF_PLAY:
-        return "--screen-size 36 --model mlp" if jax else ""
+        return f"--screen-size 36 {'--model mlp' if jax else ''}"
     if variant == "ppo_procgen":
         return "--model mlp" if jax else ""
     if variant == "compact":

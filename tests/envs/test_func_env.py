@@ -53,8 +53,9 @@ def play(envs, actions):
 
 
 def test_steps_are_those_of_gymnasium_where_nothing_is_drawn():
-    """CartPole of Gymnasium as functions, from the same first state; its functions are called one by one."""
+    """CartPole of Gymnasium as functions, from the same first state; its functions are called one by one, for one state."""
     cartpole = pytest.importorskip("gymnasium.envs.phys2d.cartpole").CartPoleFunctional()
+    transition, reward, terminal = map(jax.jit, (cartpole.transition, cartpole.reward, cartpole.terminal))
     envs = func_env.from_func_env(cartpole, 30)(CFG, [3, 4, 5])
     actions = np.random.default_rng(1).integers(0, 2, (80, 3))
     steps = play(envs, actions)
@@ -62,11 +63,11 @@ def test_steps_are_those_of_gymnasium_where_nothing_is_drawn():
     length = np.zeros(3, int)
     for before, (action, step) in enumerate(zip(actions, steps[1:])):
         for i in range(3):
-            state[i], old = np.asarray(cartpole.transition(state[i], action[i], None)), state[i]
+            state[i], old = np.asarray(transition(state[i], action[i], None)), state[i]
             length[i] += 1
             np.testing.assert_allclose(step["final_obs"][i], state[i], rtol=1e-5, atol=1e-6, err_msg=str(before))
-            assert step["reward"][i] == cartpole.reward(old, action[i], state[i], None)
-            terminated = bool(cartpole.terminal(step["final_obs"][i], None))
+            assert step["reward"][i] == reward(old, action[i], state[i], None)
+            terminated = bool(terminal(step["final_obs"][i], None))
             assert (step["terminated"][i], step["truncated"][i]) == (terminated, length[i] == 30 and not terminated)
             over = terminated or length[i] == 30
             assert step["first"][i] == step["finished"][i] == over and step["valid"].all()

@@ -87,10 +87,10 @@ def test_every_iteration_has_the_level_that_the_callback_has_set(framework, work
 @pytest.mark.parametrize(("curriculum", "framework", "workers"), [
     (by_step, "torch", 0), (by_success, "torch", 2), (by_success, "jax", 0), (by_step, "jax", 2)])
 def test_a_killed_run_continues_as_if_it_was_not(curriculum, framework, workers, tmp_path, monkeypatch):
-    """Weights and metrics, bit for bit."""
+    """Weights and metrics, bit for bit. New environments begin with iterations 4 and 7."""
     monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("proximo.runs.recent.CHECKPOINT_SHARE", 1e9)
-    fields = SMALL | {"env_workers": workers, "framework": framework}
+    fields = SMALL | {"env_workers": workers, "framework": framework, "checkpoint_every": 3}
     whole = proximo.train(env=Level, callbacks=[curriculum], run_dir=tmp_path / "whole", **fields)
     with pytest.raises(ZeroDivisionError):
         proximo.train(env=Level, callbacks=[curriculum, killed], run_dir=tmp_path / "run", **fields)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.runs.checkpoint import checkpoints
@@ -37,16 +38,15 @@ def wait_for(condition, seconds=60):
         time.sleep(0.01)
 
 
-def test_a_second_process_is_refused_and_a_killed_one_holds_nothing(tmp_path):
-    """`resume` and `train` beside a running `train` are refused with its number, and metrics.csv has every iteration
-    once. After SIGKILL of the first one a resume works, and beside that a second resume is refused."""
+def test_a_second_process_is_refused_and_a_killed_one_holds_nothing(tmp_path, capsys):
+    """`resume` and `train` of this process beside a running `train` are refused with its number, and metrics.csv has every
+    iteration once. After SIGKILL of the first one a resume works, and beside that a second resume is refused."""
     run = tmp_path / "run"
     first = begin("train", "ppo", *LONG, "--run-dir", run)
     wait_for(lambda: checkpoints(run))
     for words in (("resume", run), ("train", "ppo", *SMALL, "--run-dir", run)):
-        beside = begin(*words)
-        message = beside.communicate()[1]
-        assert beside.returncode == 2 and f"{run} is in use: process {first.pid} on " in message
+        assert main([*map(str, words)]) == 2
+        assert f"{run} is in use: process {first.pid} on " in capsys.readouterr().err
     assert first.poll() is None
     first.kill()
     assert first.wait() == -signal.SIGKILL and (run / ".lock").exists()
@@ -54,8 +54,7 @@ def test_a_second_process_is_refused_and_a_killed_one_holds_nothing(tmp_path):
     newest = checkpoints(run)[-1]
     second = begin("resume", run)
     wait_for(lambda: checkpoints(run)[-1] != newest)
-    third = begin("resume", run)
-    assert f"process {second.pid} on " in third.communicate()[1] and third.returncode == 2
+    assert main(["resume", str(run)]) == 2 and f"process {second.pid} on " in capsys.readouterr().err
     second.terminate()
     second.communicate()
     assert second.returncode == 128 + signal.SIGTERM and not (run / ".lock").exists()

@@ -56,11 +56,9 @@ def test_the_program_of_torch_alone_acts_as_the_model(agent):
     """The actions are those of the model. The order of the inputs, which the page asks for, is needed."""
     alone = "import sys\nfor name in ('proximo', 'gymnasium', 'safetensors'):\n    sys.modules[name] = None\n"
     program = programs()[2]
-    assert output(alone + program, agent[0]) == actions(*agent, 5)
     reversed_keys = program.replace("module(given)", "module(dict(reversed(given.items())))")
-    with pytest.raises(subprocess.CalledProcessError) as error:
-        output(reversed_keys, agent[0])
-    assert "RuntimeError" in error.value.stderr
+    refused = f"\ntry:\n    exec({reversed_keys!r})\nexcept RuntimeError:\n    print('refused')\n"
+    assert output(alone + program + refused, agent[0]) == [*actions(*agent, 5), "refused"]
 
 
 def test_the_session_of_a_control_loop_is_made(agent):

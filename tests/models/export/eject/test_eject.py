@@ -29,7 +29,7 @@ MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action":
               "ppo_atari_lstm": 940, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
               "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
-    "ppo": {"env_id": "MountainCar-v0", "num_steps": 256},  # episodes are truncated after 200 steps
+    "ppo": {"env_id": "MountainCar-v0", "num_steps": 256, "num_envs": 6},  # episodes are truncated after 200 steps
     "ppo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "rpo_continuous_action": {"env_id": "Pendulum-v1", "num_steps": 256},
     "compact": {},  # LunarLander, whose state cannot be saved: the environments are made again
@@ -105,6 +105,24 @@ def three_iterations(variant, settings):
     return settings | {"total_timesteps": 3 * cfg.num_envs * cfg.num_steps}
 
 
+@pytest.fixture(scope="module")
+def ppo_file():
+    """The file of SMALL["ppo"] on torch; to write one takes seven seconds."""
+    return eject(config_class("ppo")(**three_iterations("ppo", SMALL["ppo"])), "ppo", "proximo eject ppo")
+
+
+REFUSED = """
+import runpy, sys
+path, *lines = sys.argv[1:]
+for line in lines:
+    sys.argv = [path, *line.split()]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        print(f"exit code {end.code}", file=sys.stderr)
+"""
+
+
 def ruff(path):
     found = subprocess.run([sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), str(path)],
                            capture_output=True, text=True)
@@ -113,17 +131,20 @@ def ruff(path):
 
 @pytest.mark.parametrize("variant", [pytest.param(name, marks=() if name == "ppo" or ALL else pytest.mark.skip(
     reason="make eject")) for name in SMALL])
-def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path):
+def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path, request):
     settings = three_iterations(variant, SMALL[variant])
     path = tmp_path / "my_ppo.py"
-    path.write_text(eject(config_class(variant)(**settings), variant, f"proximo eject {variant}"))
+    path.write_text(request.getfixturevalue("ppo_file") if variant == "ppo" else eject(
+        config_class(variant)(**settings), variant, f"proximo eject {variant}"))
     assert ruff(path) == (0, "All checks passed!\n")
     assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
-    for words in (["--total-timesteps", "1"], ["--num-minibatches", "7"], ["--num-envs", "0"])[:3 if variant == "ppo" else 1]:
-        refused = subprocess.run([sys.executable, str(path), *words], capture_output=True, text=True)
-        assert refused.returncode == 2 and "num-envs * num-steps must be above 0, divisible by" in refused.stderr
+    lines = ("--total-timesteps 1", "--num-minibatches 7", "--num-envs 0")[:3 if variant == "ppo" else 1]
+    refused = subprocess.run([sys.executable, "-c", REFUSED, str(path), *lines], cwd=tmp_path, capture_output=True, text=True)
+    said = refused.stderr.split("exit code 2\n")
+    assert len(said) == len(lines) + 1 and said[-1] == ""
+    assert all("num-envs * num-steps must be above 0, divisible by" in one for one in said[:-1])
 
 
 @needs_jax
@@ -248,25 +269,20 @@ def test_a_file_for_a_game_refuses_ids_with_other_sticky_actions(monkeypatch):
     assert found == {"Pong-v5": False, "ALE/Pong-v5": True, "PongNoFrameskip-v0": True, "PongDeterministic-v4": False}
 
 
-@pytest.fixture(scope="module")
-def small_file():
-    return eject(config_class("ppo")(num_steps=16), "ppo", "proximo eject ppo")
-
-
-def test_a_reader_can_use_the_observations_in_the_loss(small_file, tmp_path):
+def test_a_reader_can_use_the_observations_in_the_loss(ppo_file, tmp_path):
     """And can add a statistic. A call before training gave ones as the rows."""
     before, path = "    entropy = mean(batch.entropy)\n", tmp_path / "my_ppo.py"
-    assert small_file.count(before) == 1 and small_file.count('"entropy": entropy,') == 1
-    text = small_file.replace(before, f"{before}    largest = batch.rows.obs.abs().max()\n")
+    assert ppo_file.count(before) == 1 and ppo_file.count('"entropy": entropy,') == 1
+    text = ppo_file.replace(before, f"{before}    largest = batch.rows.obs.abs().max()\n")
     path.write_text(text.replace('"entropy": entropy,', '"entropy": entropy, "largest": largest,'))
-    subprocess.run([sys.executable, path, "--total-timesteps", "64"], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, path, "--num-steps", "16", "--total-timesteps", "96"], cwd=tmp_path, check=True)
     header, row = (tmp_path / "progress-1.csv").read_text().splitlines()
     assert float(dict(zip(header.split(","), row.split(",")))["losses/largest"]) > 0
 
 
-def test_docstrings_name_only_what_the_file_has(small_file):
+def test_docstrings_name_only_what_the_file_has(ppo_file):
     """Arguments and errors of the library, which the file has in another form, are not mentioned."""
-    tree = ast.parse(small_file)
+    tree = ast.parse(ppo_file)
     for node in (one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.ClassDef))):
         words = ast.get_docstring(node) or ""
         names = {part for one in ast.walk(node) for part in (getattr(one, "id", ""), getattr(one, "arg", ""),
@@ -276,13 +292,13 @@ def test_docstrings_name_only_what_the_file_has(small_file):
         assert not re.search(r"[a-z]Error\b", re.sub(r"\b(Value|Runtime|Arithmetic)Error", "", words)), (node.name, words)
 
 
-def test_the_arrays_that_environments_write_are_arrays(small_file):
-    assert "dict[str, np.ndarray] = {" in small_file and "dict[str, Tensor] = {" not in small_file
+def test_the_arrays_that_environments_write_are_arrays(ppo_file):
+    assert "dict[str, np.ndarray] = {" in ppo_file and "dict[str, Tensor] = {" not in ppo_file
 
 
-def test_help_of_a_file_has_the_defaults(tmp_path):
+def test_help_of_a_file_has_the_defaults(ppo_file, tmp_path):
     """argparse prints none where a flag has no help."""
-    (tmp_path / "file.py").write_text(eject(config_class("ppo")(num_envs=6, num_minibatches=3), "ppo", "proximo eject ppo"))
+    (tmp_path / "file.py").write_text(ppo_file)
     said = subprocess.run([sys.executable, tmp_path / "file.py", "--help"], capture_output=True, text=True, check=True).stdout
     assert "--num-envs NUM_ENVS value (default: 6)" in " ".join(said.split())
 
