@@ -19,7 +19,7 @@ demo: $(VENV)/.core
 
 # GPUs are hidden: these tests compare what a CPU computes
 test: $(VENV)/.all
-	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -n 2 --dist worksteal
+	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 # the tests of training on an NVIDIA GPU; make test skips them. XLA reads its flags when the first test asks for a device
 gpu: $(VENV)/.all
@@ -48,7 +48,7 @@ stranger: $(VENV)/.all
 
 # every test, with the optimizations of XLA that users have; tests/conftest.py turns them off
 coverage: $(VENV)/.all
-	XLA_FLAGS= $(BIN)/python -m pytest -m "" -n 2 --dist worksteal --cov --cov-report=
+	XLA_FLAGS= $(BIN)/python -m pytest -m "" -n 3 --dist worksteal --cov --cov-report=
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m coverage json -q -o build/coverage/report.json
 	$(BIN)/python tools/coverage_floor.py build/coverage/report.json

@@ -1,6 +1,6 @@
 """Compare the measured coverage of folders with their floors in pyproject.toml.
 
-    python -m pytest -n 2 --cov --cov-report=
+    python -m pytest -n 3 --cov --cov-report=
     python -m coverage json -o build/coverage/report.json
     python tools/coverage_floor.py build/coverage/report.json
 
