@@ -61,7 +61,7 @@ def test_what_the_page_says_of_a_model(run):
 
 
 def test_every_name_of_ours_on_the_page_exists():
-    """What begins with proximo. and model. in the column of Proximo, which is the last of each table."""
+    """What begins with proximo. and model., arguments and flags in the column of Proximo, which is the last of each table."""
     ours = " ".join(line.rsplit("|", 2)[1] for line in PAGE.splitlines() if line.startswith("| `"))
     assert {"train", "resume", "evaluate"} <= {*(named := re.findall(r"\bproximo\.(\w+)", ours))}
     assert [name for name in named if not hasattr(proximo, name)] == []
@@ -70,6 +70,8 @@ def test_every_name_of_ours_on_the_page_exists():
               *inspect.signature(proximo.evaluate).parameters, *inspect.signature(Model.act).parameters,
               *inspect.signature(GymVectorEnvs).parameters}
     assert [name for name in re.findall(r"\b([a-z]\w+)=", ours) if name not in fields] == []
+    flags = [flag.replace("-", "_") for flag in re.findall(r"`--(?:no-)?([a-z][\w-]*)", ours)]
+    assert len(flags) > 40 and [flag for flag in flags if flag not in {*fields, "resume"}] == []
 
 
 def test_a_variant_in_capital_letters():

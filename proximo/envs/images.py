@@ -48,7 +48,8 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
         if not isinstance(env.observation_space, spaces.Box) or not env.observation_space.shape:
             masked = isinstance(env.observation_space, spaces.Dict) and "action_mask" in env.observation_space.spaces
             advice = "stack within the environment, which keeps its action_mask" if masked else (
-                "flatten it: --env-wrappers gymnasium.wrappers:FlattenObservation")
+                "stack within the environment, or flatten observations without images: --env-wrappers "
+                "gymnasium.wrappers:FlattenObservation")
             raise UsageError(f"frame_stack={settings.frame_stack} stacks arrays, and {name} has the observation space "
                              f"{env.observation_space}. Leave --frame-stack out, or {advice}.")
         env = StackObservations(env, settings.frame_stack)

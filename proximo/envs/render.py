@@ -36,14 +36,15 @@ def env_fps(env: gymnasium.Env) -> float | None:
     return fps
 
 
-def render_env(env: gymnasium.Env) -> np.ndarray | None:
+def render_env(env: Any) -> np.ndarray | None:
     """Return a picture (H, W, 3) uint8 of an environment, or None if it cannot draw one.
 
-    `render_mode` is set here and not when the environment is made: with it, LunarLander steps at half the speed.
+    `render_mode` is set here and not when the environment is made: with it, LunarLander steps at half the speed. An
+    object without the base class of Gymnasium may lack `unwrapped` and `metadata`.
     """
-    bare: Any = env.unwrapped
+    bare = getattr(env, "unwrapped", env)
     mode = getattr(bare, "render_mode", None)
-    if mode is None and "rgb_array" in bare.metadata.get("render_modes", ()):
+    if mode is None and "rgb_array" in (getattr(bare, "metadata", None) or {}).get("render_modes", ()):
         bare.render_mode = mode = "rgb_array"
     picture: Any = env.render() if mode == "rgb_array" else None
     return picture

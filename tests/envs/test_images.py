@@ -177,7 +177,7 @@ def test_the_state_of_stacks_is_saved():
 
 @pytest.mark.parametrize(("values", "env", "words"), [
     ({"resize": 8}, "CartPole-v1", "resize needs uint8 images"), ({"grayscale": True}, "Pendulum-v1", "grayscale needs"),
-    ({"frame_stack": 2}, "FrozenLake-v1", "frame_stack=2 stacks arrays")])
+    ({"frame_stack": 2}, "FrozenLake-v1", "frame_stack=2 stacks arrays.*, or flatten observations without images")])
 def test_settings_that_do_not_suit_are_refused(values, env, words):
     with pytest.raises(UsageError, match=words):
         settled(gym.make(env), **values)

@@ -1,5 +1,9 @@
 """Gymnasium's VectorEnv as a VecEnv, checked against the loop over single environments, which plays the same episodes."""
 
+import csv
+import re
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -213,3 +217,63 @@ def test_training_evaluation_and_calls(tmp_path, tensors):
 def test_values_of_tensors_stay_tensors():
     step = vector_suite("NextStep", tensors=True)(Config(env_id="CartPole-v1"), [1, 2]).reset()
     assert all(isinstance(x, torch.Tensor) for x in (step.obs, step.reward, step.episode.ret))
+
+
+class Buffers:
+    """Agents that count to 3 (the end of the task) or are cut after 5 steps, in the style of PufferLib: buffers are filled in place."""
+
+    render_mode = "rgb_array"
+
+    def __init__(self, num_agents):
+        self.num_agents = num_agents
+        self.single_observation_space = gymnasium.spaces.Box(0, 5, (2,), np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self.observations, self.rewards = np.zeros((num_agents, 2), np.float32), np.zeros(num_agents, np.float32)
+        self.terminals, self.truncations = np.zeros(num_agents, np.uint8), np.zeros(num_agents, np.uint8)
+        self.episodes = []
+
+    def reset(self, seed=None):
+        self.observations[:] = 0
+        return self.observations, []
+
+    def step(self, actions):
+        self.observations += np.stack([actions, np.ones_like(actions)], 1)
+        count, time = self.observations.T
+        self.rewards[:] = actions - 0.25
+        self.terminals[:] = count == 3
+        self.truncations[:] = (time == 5) & (count < 3)
+        over = (count == 3) | (time == 5)
+        self.episodes += [(float(c - t / 4), int(t)) for c, t in self.observations[over]]
+        infos = [{"score": float(c)} for c in count[over]]
+        self.observations[over] = 0
+        return self.observations, self.rewards, self.terminals, self.truncations, infos
+
+    def render(self):
+        return np.full((16, 16, 3), 40 * self.observations[0, 0], np.uint8)
+
+    def close(self):
+        pass
+
+
+def test_the_class_of_the_page_trains_agents_whose_buffers_are_reused(tmp_path):
+    """Returns, lengths and scores against what the agents themselves counted; pictures without a base class of Gymnasium."""
+    page = (Path(__file__).parents[2] / "docs/coming-from.md").read_text()
+    (block,), names, made = re.findall(r"```python\n(.*?class Puffer.*?)```", page, re.S), {}, []
+    exec(block, names)
+
+    def make_envs(cfg, seeds):
+        made.append(Buffers(len(seeds)))
+        return GymVectorEnvs(names["Puffer"](made[-1]), seeds[0], autoreset="SameStep", final_obs="before", step_metrics=["score"])
+
+    run = proximo.train(make_envs=make_envs, num_envs=8, num_steps=16, total_timesteps=512, run_dir=tmp_path / "run")
+    with open(run / "episodes.csv", newline="") as file:
+        logged = [(float(row["return"]), int(row["length"])) for row in csv.DictReader(file)]
+    assert len({*logged}) > 3 and sorted(logged) == sorted(end for envs in made for end in envs.episodes)
+    assert "charts/score" in (run / "metrics.csv").read_text()
+    envs = make_envs(Config(), [1, 2])
+    envs.reset()
+    steps = [envs.step(np.array([1, 0])) for _ in range(5)]
+    assert [step.terminated.tolist() for step in steps] == [[t == 3, False] for t in range(1, 6)]
+    assert [step.truncated.tolist() for step in steps] == [[False, t == 5] for t in range(1, 6)]
+    assert [step.obs.tolist() for step in steps] == [[[t % 3, t % 3], [0, t % 5]] for t in range(1, 6)]
+    assert steps[4].final_obs[1].tolist() == [0, 4] and (envs.render() == 80).all()
