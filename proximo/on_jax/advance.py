@@ -131,8 +131,8 @@ class Several:
     def _start(self, state: TrainState, done: int) -> Started:
         began, count = time.perf_counter(), min(self._pace, self._every - done % self._every, self._total - done)
         started = Started(began, count, *self._run(state, count))
-        if self._ahead:
-            jax.tree.map(lambda x: x.copy_to_host_async(), started.stacked)
+        for x in jax.tree.leaves(started.stacked) if self._ahead else ():
+            x.copy_to_host_async()
         return started
 
     def _asked_for(self, reached: dict[int, TrainState], number: int, pace: int) -> TrainState:
