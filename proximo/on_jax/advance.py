@@ -12,6 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.moments import Statistics
+from proximo.on_jax.device import compiler_options
 from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.player import Player
@@ -70,7 +71,7 @@ class Advance(Protocol):
 def make_advance(cfg: Config, player: Player) -> Advance:
     """Choose how many iterations a call runs. Environments inside the compiled function allow several."""
     if isinstance(player, InsidePlayer) and (most_iterations(cfg) > 1 or not on_cpu()):
-        run = jax.jit(partial(run_several, player.step, most_iterations(cfg)))
+        run = jax.jit(partial(run_several, player.step, most_iterations(cfg)), compiler_options=compiler_options())
         return Several(run, cfg, ahead=not on_cpu())  # a call for a GPU returns before its results are there
     return OneByOne(player)
 

@@ -4,16 +4,21 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.metadata import entry_points
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from proximo.config import Config
 from proximo.errors import UsageError, first_line, warn
 from proximo.facts import auto_selects_gpu
+from proximo.on_jax.networks import on_cpu
 
+IN_ORDER: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+                            "xla_cpu_copy_insertion_use_region_analysis": True}
 STARTED: dict[str, int] = {}  # "process": the one that has trained first
 
 
@@ -107,6 +112,25 @@ def keep_backend(device: jax.Device) -> None:
     wait, or which would use the backend after its end and crash.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.client))
+
+
+def compiler_options() -> dict[str, Any]:
+    """Return the options of XLA for a whole iteration as one compiled function: on a CPU IN_ORDER, if XLA has it.
+
+    The operations then run in a fixed order and fewer arrays are copied, which makes small networks up to a tenth
+    faster (docs/measurements.md). The results are the same, bit for bit.
+    """
+    return IN_ORDER if on_cpu() and knows_order() else {}
+
+
+@cache
+def knows_order() -> bool:
+    """Return whether this version of XLA has the options of IN_ORDER."""
+    try:
+        jax.jit(lambda: 0, compiler_options=IN_ORDER).lower().compile()
+    except RuntimeError:
+        return False
+    return True
 
 
 def devices_for(runs: int, threads: int) -> int:

@@ -16,7 +16,7 @@ from proximo.config import Config
 from proximo.envs.pure import pack_tree, plain, unpack_tree
 from proximo.facts import facts
 from proximo.on_jax.advance import Advance, Results, Several, most_iterations, run_several
-from proximo.on_jax.device import devices_of_runs
+from proximo.on_jax.device import compiler_options, devices_of_runs
 from proximo.on_jax.mesh import put_on_mesh
 from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.play_inside import InsidePlayer
@@ -56,7 +56,7 @@ def make_group_advance(cfgs: Sequence[Config], player: InsidePlayer, mesh: Mesh)
         return run_several(partial(step, values), most, state, count)
 
     run_share = one_by_one(run) if on_cpu() else jax.vmap(run, in_axes=(0, 0, None))
-    run_all = partial(jax.jit(run_members(run_share, mesh)), values)
+    run_all = partial(jax.jit(run_members(run_share, mesh), compiler_options=compiler_options()), values)
     return Several(run_all, cfgs[0], ahead=mesh.size > 1 or not on_cpu())
 
 

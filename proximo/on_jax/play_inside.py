@@ -9,6 +9,7 @@ from jax import Array
 from proximo.config import Config
 from proximo.envs.moments import Statistics
 from proximo.envs.normalize import Normalizer, make_normalizer
+from proximo.on_jax.device import compiler_options
 from proximo.on_jax.learner import Learner
 from proximo.on_jax.snapshot import pack_inside, unpack_inside
 from proximo.on_jax.train_step import StepFn, TrainState, make_learn, make_play, make_step, stream_key
@@ -32,7 +33,8 @@ class InsidePlayer:
         self.envs, self.normalizer, self.agent, self.keeps_state = envs, normalizer, learner.agent, True
         self._learner, self._seed = learner, learner.cfg.seed
         self.step = self.step_of(learner.cfg)
-        self.iterate, self._reset = jax.jit(self.step, donate_argnums=0), jax.jit(make_reset(envs.pure, normalizer))
+        self.iterate = jax.jit(self.step, donate_argnums=0, compiler_options=compiler_options())
+        self._reset = jax.jit(make_reset(envs.pure, normalizer))
 
     def step_of(self, cfg: Config) -> StepFn:
         """Make the function of one iteration with the numbers of another configuration, which may be arrays, ()."""
