@@ -115,3 +115,17 @@ def test_a_backend_exists_until_the_process_ends():
     count = sys.getrefcount(client)
     device.keep_backend(jax.local_devices(backend="cpu")[0])
     assert sys.getrefcount(client) == count + 1
+
+
+@pytest.mark.parametrize("cpu,options,expected", [
+    (True, {"xla_cpu_enable_fast_math": False}, {"xla_cpu_enable_fast_math": False}), (True, {"xla_cpu_unheard_of": True}, {}),
+    (False, {"xla_cpu_enable_fast_math": False}, {})])
+def test_options_that_this_version_of_xla_lacks_are_left_out(cpu, options, expected, monkeypatch):
+    """Also all of them where a GPU learns. XLA refuses to compile with an option that it does not know."""
+    monkeypatch.setattr(device, "IN_ORDER", options)
+    monkeypatch.setattr(device, "on_cpu", lambda: cpu)
+    device.knows_order.cache_clear()
+    try:
+        assert device.compiler_options() == expected
+    finally:
+        device.knows_order.cache_clear()
