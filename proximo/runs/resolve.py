@@ -136,8 +136,8 @@ def record_problems(cfg: Config) -> list[str]:
 def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     """Return what is wrong with the device, the environment and the network that `cfg` names, one sentence each.
 
-    Called only after another problem was found, so that all problems are reported together. It creates the smallest
-    number of environments.
+    Called only after another problem was found and before training has made environments, so that all problems are
+    reported together. It creates the smallest number of environments.
     """
     wrong = []
     if cfg.framework == "torch" and DEVICE.fullmatch(cfg.device):
