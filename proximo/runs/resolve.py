@@ -14,7 +14,7 @@ from proximo.envs.gym_source import ENV_FIELDS, IMAGES, source_problems
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, range_problems, type_problems
-from proximo.problems import DEVICE, config_problems
+from proximo.problems import DEVICE, config_problems, engine_of
 from proximo.runs.choice import played_env
 from proximo.runs.peer_names import ADVICE
 
@@ -148,7 +148,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     names = ("env_id", "model", "norm_obs", "norm_reward", *ENV_FIELDS, *IMAGES)
     changed = {name: getattr(cfg, name) for name in names}
-    if source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
+    refused = cfg.env_file and not (cfg.limits.gymnasium and engine_of(cfg) == "gym")
+    if refused or source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
         return wrong  # named already; it is not the environment that was meant
 
     def make_parts() -> None:
