@@ -72,7 +72,8 @@ def whole_paths(values: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: init_from is a model.
     """
     if hasattr(values.get("init_from"), "save"):
-        raise UsageError("init_from is a model. Write it with model.save(FOLDER), and give that folder as init_from.")
+        raise UsageError("init_from is a model. Give the folder of a run or a model: that of the run which was loaded, "
+                         "or one that model.save(FOLDER) has written.")
     paths = {name: os.path.expanduser(values[name]) for name in ("env_file", "init_from")
              if isinstance(values.get(name), (str, os.PathLike)) and os.fspath(values[name])}
     if "init_from" in paths:
