@@ -8,6 +8,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("PET_LOG_DIR", os.devnull)  # --log-dir of torchrun, which otherwise leaves a folder in /tmp
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # whatever test of a process starts JAX first
 if not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before a test imports mujoco or dm_control

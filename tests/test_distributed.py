@@ -34,6 +34,13 @@ def pair(tmp_path_factory):
     return folder
 
 
+def test_torchrun_leaves_no_folder_of_logs_behind(tmp_path):
+    """PET_LOG_DIR in tests/conftest.py is what it reads."""
+    process = launch("this", tmp_path, TMPDIR=str(tmp_path))
+    assert "Beautiful is better" in process.communicate(timeout=120)[0] and process.returncode == 0
+    assert not list(tmp_path.glob("torchelastic_*"))
+
+
 def read_results(folder, case, rank):
     return json.loads((folder / f"{case}{rank}.json").read_text())
 

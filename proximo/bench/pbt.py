@@ -19,7 +19,7 @@ from proximo.bench.places import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
 from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
 from proximo.bench.progress import BenchState
-from proximo.bench.records import PopulationRecord, Summary
+from proximo.bench.records import EvaluationFile, PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
 from proximo.bench.task import HERE, Where
 from proximo.errors import FilesError, UsageError, notify
@@ -129,7 +129,8 @@ def prune_checkpoints(done: Sequence[Round]) -> None:
 def make_round(folder: Path, population: Population, number: int, members: list[Member]) -> Round:
     """Return a round with the jobs of its members, which train until the end of the round."""
     jobs = [Job(variant=population.variant, env_id=population.env_id, seed=one.seed, label=f"member-{m:02}",
-                steps=population.steps * number // population.rounds, overrides=settings_of(population, one.values))
+                steps=population.steps * number // population.rounds, overrides=settings_of(population, one.values),
+                evaluate=population.metric == "evaluation")
             for m, one in enumerate(members)]
     return Round(number=number, folder=folder / f"round-{number:03}", members=members, jobs=jobs)
 
@@ -177,7 +178,9 @@ def forget_unsaved(run_dir: Path) -> bool:
 
 
 def score_of(run_dir: Path, metric: str, begin: int) -> float | None:
-    """Return the mean of the newest 100 episodes that have ended after step `begin`; None if there is none."""
+    """Return the mean of the evaluation, or of the newest 100 episodes after step `begin`; None if no episode ended."""
+    if metric == "evaluation":
+        return read_record(run_dir / "eval.json", EvaluationFile).get("episodic_return_mean")
     episodes = read_episodes(run_dir)
     values = (episodes.length if metric == "episodic_length" else episodes.ret)[episodes.step > begin]
     return float(np.mean(values[-WINDOW:])) if len(values) else None
@@ -233,8 +236,7 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
 
 
 def _report_best(folder: Path, population: Population, last: Round) -> int:
-    scores = [-np.inf if one.score is None else one.score for one in last.members]
-    number = int(np.argmax(scores))
+    number = int(np.argmax([-np.inf if one.score is None else one.score for one in last.members]))
     best, run_dir = last.members[number], last.folder / last.jobs[number].folder
     write_record(folder / "best.json", {"value": best.score, "params": best.values, "run": str(run_dir)})
     chosen = " ".join(f"{name}={value}" for name, value in best.values.items())

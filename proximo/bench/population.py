@@ -196,6 +196,9 @@ def _value_problems(population: Population) -> list[str]:
     problems += [f"overrides: {name}={population.overrides[name]} needs the end of training, and a round trains to its "
                  "own end. Leave it out: a population adapts such values by itself." for name in SCHEDULES
                  if population.overrides.get(name, "none") not in ("none", False)]
+    if population.metric == "evaluation" and population.overrides.get("eval_env_kwargs"):
+        problems.append('overrides: eval_env_kwargs is for evaluations during training, but metric = "evaluation" '
+                        "plays with env_kwargs after each round. Leave it out, or choose another metric.")
     tracker = "wandb" if population.overrides.get("track") else population.overrides.get("logger")
     if tracker in STARTERS:
         problems.append(f"overrides: {tracker} cannot log a population, because copies of a run would share one of "

@@ -75,12 +75,13 @@ class BenchView:
             Seconds, or None while no speed is known.
         """
         speeds: dict[tuple[str, str], float] = {}
-        left: list[tuple[Job, float]] = [(job, job.steps) for job in self.state.waiting]
-        for running in self.state.running:
-            step, sps = progress(self.folder / running.job.folder)
-            left.append((running.job, max(0, running.job.steps - step)))
+        left: list[tuple[Job, float]] = []
+        for job in [*self.state.waiting, *(running.job for running in self.state.running)]:
+            step, sps = progress(self.folder / job.folder)  # also of a waiting run that has begun
+            of = last_step(run_config(self.folder / job.folder), job.steps) if step else job.steps
+            left.append((job, max(0, of - step)))
             if sps:
-                speeds[running.job.env_id, running.job.label] = sps
+                speeds[job.env_id, job.label] = sps
         for job in self.state.done:
             key = job.env_id, job.label
             if key not in speeds and (sps := progress(self.folder / job.folder)[1]):

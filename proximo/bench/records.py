@@ -143,7 +143,7 @@ class PopulationFile(TypedDict, total=False):
     population: int
     rounds: int
     seed: int
-    metric: Literal["episodic_return", "episodic_length"]
+    metric: Literal["episodic_return", "episodic_length", "evaluation"]
     overrides: dict[str, Any]
     space: dict[str, Any]
 

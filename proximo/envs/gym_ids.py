@@ -13,7 +13,7 @@ from proximo.envs.atari_ids import check_meant, games_for_one, is_atari
 from proximo.envs.imports import import_named
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, nearest, warn, with_place
+from proximo.errors import EnvError, UsageError, gl_advice, nearest, warn, with_place
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -125,7 +125,7 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     except (Exception, SystemExit) as error:
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         given = f" with env_kwargs {values}" if values else ""
-        raise kind(f"{name} could not be made{given}: {with_place(error)}") from error
+        raise kind(f"{name} could not be made{given}: {with_place(error)}{gl_advice(error)}") from error
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:

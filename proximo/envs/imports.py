@@ -17,7 +17,7 @@ from pathlib import Path, PureWindowsPath
 from types import ModuleType
 
 from proximo.config import Config
-from proximo.errors import UsageError, notify, place_of
+from proximo.errors import UsageError, gl_advice, notify, place_of
 
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
@@ -130,8 +130,8 @@ def _import_fault(what: str, named_by: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         place, cause = f"{error.filename}, line {error.lineno}", error.msg
     else:
-        place, cause = place_of(error) or "its file", str(error)
-    return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}"
+        place, cause = place_of(error) or "its file", str(error).rstrip(".")
+    return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}{gl_advice(error)}"
 
 
 def split_file(text: str) -> tuple[Path, str]:

@@ -15,7 +15,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, changed_fields, env_source
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.workers import make_rows_or_workers
-from proximo.errors import UsageError, warn, warn_once
+from proximo.errors import EnvError, UsageError, gl_advice, warn, warn_once, with_place
 from proximo.protocols import VecEnv
 
 
@@ -85,6 +85,11 @@ def pass_on_warnings(name: str) -> None:
     MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder.
     """
     entry = str(getattr(registry.get(name), "entry_point", ""))
-    ours = entry.startswith("gymnasium.envs.mujoco.") and importlib.util.find_spec("mujoco")
-    if ours and (mujoco := importlib.import_module("mujoco")).get_mju_user_warning() is None:
+    if not entry.startswith("gymnasium.envs.mujoco.") or not importlib.util.find_spec("mujoco"):
+        return
+    try:
+        mujoco = importlib.import_module("mujoco")
+    except Exception as error:
+        raise EnvError(f"{name} could not be made: {with_place(error)}{gl_advice(error)}") from error
+    if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))

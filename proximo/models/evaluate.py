@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, ProximoError, warn, with_place
+from proximo.errors import EnvError, ProximoError, gl_advice, warn, with_place
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
@@ -196,8 +196,8 @@ def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
     except ProximoError:
         raise
     except Exception as error:
-        raise EnvError(f"{env_id}: render raised {with_place(error)}. `proximo doctor` finds what this machine lacks "
-                       "for drawing.") from error
+        advice = gl_advice(error) or ". `proximo doctor` finds what this machine lacks for drawing."
+        raise EnvError(f"{env_id}: render raised {with_place(error).rstrip('.')}{advice}") from error
 
 
 def _to_numpy(array: Any) -> np.ndarray:

@@ -212,7 +212,7 @@ def _configure(config: str | Config | type[Config] | None, env: Any, custom: Cus
     if wrong := problems_of_defaults(kind, config_class(variant)):
         raise UsageError("\n".join(wrong))
     config = config() if isinstance(config, type) else config
-    cfg = with_changes(config, values)
+    cfg = with_changes(config, whole_paths({"init_from": config.init_from}) | values)
     warn_of_unread(custom.readers, cfg, config if chosen else None)
     if "make_envs" in custom.names and "env_id" not in values and cfg.env_id == config_class(variant).env_id:
         warn(f"make_envs was given without env_id, so the run is recorded as {cfg.env_id}, and reports compare "

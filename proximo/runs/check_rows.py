@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.envs.obs_layout import obs_layout
 from proximo.envs.spaces import scripted_action
 from proximo.protocols import Step, VecEnv
 
@@ -27,7 +28,7 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     """Compare environments with others of the same seeds, and with those of other seeds. All check what they return."""
     seen = track(one)
     masked = ", with an action_mask" if one.reset().mask is not None else ""
-    yield Finding(True, f"observations {one.obs_shape} {one.obs_dtype} and rewards are finite and well formed{masked}")
+    yield Finding(True, f"{shown_observations(one)} and rewards are finite and well formed{masked}")
     equal = all(map(np.array_equal, seen, track(two)))
     yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
                   "" if equal else "Draw only from self.np_random, call super().reset(seed=seed) in reset, and begin "
@@ -42,6 +43,14 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     yield Finding(True if kept else None, "its state can be saved: resumed runs continue exactly" if kept else
                   "its state cannot be saved", "" if kept else
                   "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
+
+
+def shown_observations(envs: VecEnv) -> str:
+    """Return shape and dtype of observations; of several parts, those of each part as its space has them."""
+    layout = obs_layout(envs.observation_space)
+    if layout is None:
+        return f"observations {envs.obs_shape} {envs.obs_dtype}"
+    return ", ".join(f"{part.name} {part.space.shape} {part.space.dtype}" for part in layout.parts)
 
 
 def track(envs: VecEnv) -> list[np.ndarray]:

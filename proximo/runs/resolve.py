@@ -14,7 +14,7 @@ from proximo.envs.gym_source import ENV_FIELDS, IMAGES, source_problems
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, range_problems, type_problems
-from proximo.problems import DEVICE, config_problems
+from proximo.problems import DEVICE, config_problems, engine_of
 from proximo.runs.choice import played_env
 from proximo.runs.peer_names import ADVICE
 
@@ -72,7 +72,8 @@ def whole_paths(values: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: init_from is a model.
     """
     if hasattr(values.get("init_from"), "save"):
-        raise UsageError("init_from is a model. Write it with model.save(FOLDER), and give that folder as init_from.")
+        raise UsageError("init_from is a model. Give the folder of a run or a model: that of the run which was loaded, "
+                         "or one that model.save(FOLDER) has written.")
     paths = {name: os.path.expanduser(values[name]) for name in ("env_file", "init_from")
              if isinstance(values.get(name), (str, os.PathLike)) and os.fspath(values[name])}
     if "init_from" in paths:
@@ -136,8 +137,8 @@ def record_problems(cfg: Config) -> list[str]:
 def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     """Return what is wrong with the device, the environment and the network that `cfg` names, one sentence each.
 
-    Called only after another problem was found, so that all problems are reported together. It creates the smallest
-    number of environments.
+    Called only after another problem was found and before training has made environments, so that all problems are
+    reported together. It creates the smallest number of environments.
     """
     wrong = []
     if cfg.framework == "torch" and DEVICE.fullmatch(cfg.device):
@@ -148,7 +149,8 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     names = ("env_id", "model", "norm_obs", "norm_reward", *ENV_FIELDS, *IMAGES)
     changed = {name: getattr(cfg, name) for name in names}
-    if source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
+    refused = cfg.env_file and not (cfg.limits.gymnasium and engine_of(cfg) == "gym")
+    if refused or source_problems(cfg) or range_problems(type(cfg)(**changed, engine=engine).resolved()):
         return wrong  # named already; it is not the environment that was meant
 
     def make_parts() -> None:

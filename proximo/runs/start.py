@@ -101,8 +101,8 @@ def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wron
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size), bool(members))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
-                       partial(forget_start, folder, runs), partial(problems_of_parts, cfg, parts),
-                       held.pop_all().close)
+                       partial(forget_start, folder, runs),
+                       lambda: [] if recorder.tried else problems_of_parts(cfg, parts), held.pop_all().close)
 
 
 def resume(folder: Path, changes: dict[str, Any], custom: CustomParts = NO_CUSTOM_PARTS,

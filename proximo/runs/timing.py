@@ -14,6 +14,7 @@ class Recorder:
     def __init__(self) -> None:
         self.environment, self.began, self.played, self.learning = 0.0, 0.0, 0.0, 0.0
         self._last = math.nan  # when `shares` was called the last time
+        self.tried = False  # whether environments were made, or making them was tried
 
     def note_step(self, began: float, ended: float) -> None:
         """Add a step of the environments."""
@@ -84,8 +85,13 @@ class TimedEnvs:
 
 
 def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, Sequence[int]], Any]:
-    """Return a function that makes the same environments and records their steps.
+    """Return a function that makes the same environments and records their steps, and that it was called.
 
-    With --overlap, where they are stepped while the update runs, there are no shares and nothing is recorded.
+    With --overlap, where they are stepped while the update runs, there are no shares and no steps are recorded.
     """
-    return lambda cfg, seeds: make_envs(cfg, seeds) if cfg.overlap else TimedEnvs(make_envs(cfg, seeds), recorder)
+    def make(cfg: Any, seeds: Sequence[int]) -> Any:
+        recorder.tried = True
+        envs = make_envs(cfg, seeds)
+        return envs if cfg.overlap else TimedEnvs(envs, recorder)
+
+    return make

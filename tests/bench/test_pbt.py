@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from proximo import evaluate
 from proximo.bench.jobs import Job
 from proximo.bench.pbt import Round, copy_run, pbt, prune_checkpoints, score_of
 from proximo.bench.population import change_value, first_members, load_population, next_members
@@ -275,6 +276,35 @@ def test_a_member_whose_last_checkpoint_cannot_be_written_has_failed(tmp_path, f
     assert [one["failed"] for one in journal(tmp_path / "out")[0]] == [False, True, False, False] and len(tries) <= 2
 
 
+def test_the_score_may_be_an_evaluation_after_each_round(tmp_path, file, monkeypatch):
+    """Killed between two evaluations of the second round: none that is done is repeated. Every score is the mean of the
+    returns that the model of that run earns in 100 deterministic episodes, and who copies whom follows from them."""
+    played = []
+
+    class Place(HerePlace):
+        def submit(self, tasks):
+            played.extend(task.run_dir for task in tasks if task.words[3] == "eval")
+            if len(played) == 7 and len(set(played)) == 7:
+                crash()
+            return super().submit(tasks)
+
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: Place())
+    file.write_text(FILE.replace("seed = 3", 'seed = 3\nmetric = "evaluation"'))
+    with pytest.raises(CrashError):
+        pbt(file, out=tmp_path / "out")
+    assert pbt(file, out=tmp_path / "out") == 0
+    assert len(played) == 9 and len(set(played)) == 8, "only the evaluation that was killed is started twice"
+    first, second = journal(tmp_path / "out")
+    for number, members in enumerate((first, second), 1):
+        for m, member in enumerate(members):
+            run = run_of(tmp_path / "out", number, members, m)
+            found = evaluate(run, episodes=100, seed=0)
+            assert member["score"] == pytest.approx(np.mean(found.returns))
+    scores = [member["score"] for member in first]
+    copies = [m for m, member in enumerate(second) if member["parent"] != m]
+    assert copies == [int(np.argmin(scores))] and second[copies[0]]["parent"] == int(np.argmax(scores))
+
+
 @pytest.mark.parametrize("linked", ["CartPole-v1", "CartPole-v1/member-00", "CartPole-v1/member-00/7", "CartPole-v1/member-00/7/checkpoints"])
 def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     """The folder may be a stranger's, and lead to another run."""
@@ -300,6 +330,9 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
      "num_envs cannot change while a run trains. Use some of learning_rate,"),
     (("num_envs = 2", 'num_envs = 2\nanneal_lr = "linear"'), "anneal_lr=linear needs the end of training"),
     (("num_envs = 2", 'num_envs = 2\nanneal_ent = "linear"'), "anneal_ent=linear needs the end of training"),
+    (("[overrides]", 'metric = "evaluation"\n[overrides]\neval_every = 64\neval_env_kwargs = ["sutton=True"]'),
+     "overrides: eval_env_kwargs is for evaluations during training, but metric"),
+    (("[overrides]", 'metric = "eval"\n[overrides]'), "metric='eval' is not allowed"),
     (("num_envs = 2", "num_envs = 2\ntrack = true"), "wandb cannot log a population"),
     *((("num_envs = 2", f'num_envs = 2\nlogger = "{name}"'), f"{name} cannot log a population") for name in STARTERS),
     (("population = 4", "population = 3"), "population=3 is not allowed. Use 4 to 1000."),

@@ -385,6 +385,19 @@ def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
     assert view.seconds_left() == 10
 
 
+def test_the_time_left_counts_what_is_left_of_a_run(tmp_path):
+    """Of 6000 steps, 5120 are whole iterations. A population's waiting members have begun."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 6000, "ppo", {}) for seed in (1, 2)]
+    for job, iterations in zip(jobs, (4, 3)):
+        RunFolder(tmp_path / job.folder, total=6000, num_envs=8, num_steps=128).grow(iterations, steps=1024)
+    running = RunningJob(jobs[0], SimpleNamespace(name="process 1"), "train")
+    speed = progress(tmp_path / jobs[0].folder)[1]
+    view = BenchView(tmp_path, BenchState([], [running], [], []))
+    assert view.seconds_left() == pytest.approx(1024 / speed)
+    view.state.waiting.append(jobs[1])
+    assert view.seconds_left() == pytest.approx((1024 + 2048) / speed)
+
+
 def test_a_terminal_shows_a_table_and_a_pipe_lines(file, tmp_path):
     """The same command in a pseudo-terminal and with a pipe."""
     import pty

@@ -608,13 +608,24 @@ def test_another_problem_does_not_report_normalisation_that_is_off(tmp_path):
     class Packed(Carts):
         observation_space = spaces.Dict(image=spaces.Box(0, 255, (3, 8, 8), np.uint8))
 
-        def reset(self):
-            raise UsageError("the only problem")
-
     with pytest.raises(UsageError) as caught:
         proximo.train("ppo_continuous_action", make_envs=lambda cfg, seeds: Packed(len(seeds), seeds[0]),
-                      run_dir=tmp_path / "run", **TOLD)
-    assert str(caught.value) == "the only problem"
+                      run_dir=tmp_path / "run", gamma=3.0, **TOLD)
+    assert str(caught.value).startswith("gamma=3.0 ") and len(str(caught.value).splitlines()) == 1
+
+
+def test_a_problem_of_the_environments_is_told_once(tmp_path):
+    """It names the number of rows, so that a second try with fewer would be another sentence."""
+    tried = []
+
+    def make_envs(cfg, seeds):
+        tried.append(len(seeds))
+        raise UsageError(f"no map for {len(seeds)} rows")
+
+    for framework in ("torch", "jax"):
+        with pytest.raises(UsageError) as caught:
+            proximo.train("ppo", make_envs=make_envs, run_dir=tmp_path / "run", num_envs=4, framework=framework)
+        assert str(caught.value) == "no map for 4 rows" and tried.pop() == 4 and not tried
 
 
 @pytest.mark.parametrize("wrong, said", [

@@ -189,6 +189,16 @@ def test_files_train_with_other_features(write, tmp_path, text, framework, setti
     assert len(proximo.evaluate(run, episodes=3, max_steps=600, allow_import=[str(path)]).returns) >= 3
 
 
+@pytest.mark.parametrize("variant, settings", [("ppo_atari", {}), ("ppo", {"engine": "envpool"})])
+def test_a_file_where_none_is_taken_is_the_only_problem(variant, settings, write, tmp_path):
+    """The class in it is not looked for among the games or the environments of EnvPool."""
+    path = write(TASK.replace("SIZE", "2").replace("BOUND", "1"))
+    with pytest.raises(UsageError) as caught:
+        proximo.train(variant, env_file=f"{path}:Task", run_dir=tmp_path / "run", **settings)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("env_file is not available ")
+
+
 def test_settings_that_have_no_effect_are_told(write, tmp_path, caplog):
     """A plain function may read them, so there is a warning; makers of Proximo refuse them."""
     vector, games = write(VECTOR), write(GAMES, "games")

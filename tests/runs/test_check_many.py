@@ -5,6 +5,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import proximo
 from proximo.envs.parallel_env import from_parallel_env
@@ -76,6 +77,27 @@ def test_good_environments_have_no_fault(make_envs):
     wrong, right = told(make_envs)
     assert not wrong
     assert "same seed gives the same episode" in right and "finite and well formed" in right
+
+
+def test_the_parts_of_an_observation_are_shown_as_their_space_has_them():
+    """Training packs them into one row of bytes, whose size says nothing to a user."""
+    class Parts(Walk):
+        observation_space = spaces.Dict(image=spaces.Box(0, 255, (8, 8, 3), np.uint8), near=spaces.Tuple(
+            [spaces.Box(-1, 1, (2, 2), np.float64), spaces.Discrete(4)]))
+
+        def reset(self, seed=None, options=None):
+            return self.parts(), super().reset(seed=seed)[1]
+
+        def step(self, action):
+            return self.parts(), *super().step(action)[1:]
+
+        def parts(self):
+            return {"image": np.zeros((8, 8, 3), np.uint8), "near": (np.zeros((2, 2)), 1)}
+
+    shown = ("observation['image'] (8, 8, 3) uint8, observation['near'][0] (2, 2) float64, observation['near'][1] () int64 "
+             "and rewards are finite and well formed")
+    for findings in (proximo.check_env(Parts), proximo.check_env(make_envs=vector(Parts))):
+        assert shown in [finding.what for finding in findings if finding.ok]
 
 
 def test_seeds_that_are_ignored_are_a_fault():

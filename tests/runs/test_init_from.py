@@ -9,6 +9,7 @@ import pytest
 
 import proximo
 from proximo.cli.main import main
+from proximo.config import Config
 from proximo.envs.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
 from proximo.errors import UsageError
@@ -88,8 +89,11 @@ def test_another_scale_of_returns_is_warned_of(trained, caplog):
 
 
 def test_a_loaded_model_is_answered_with_what_to_do(trained):
-    with pytest.raises(UsageError, match=r"init_from is a model\. Write it with model\.save\(FOLDER\)"):
-        proximo.train("ppo", init_from=proximo.load(trained))
+    model = proximo.load(trained)
+    for start in (lambda: proximo.train("ppo", init_from=model), lambda: proximo.train(Config(init_from=model)),
+                  lambda: next(proximo.iterations(Config(init_from=model)))):
+        with pytest.raises(UsageError, match=r"^init_from is a model\. Give the folder of a run or a model: "):
+            start()
 
 
 @pytest.mark.parametrize("name, values", [("obs", (np.zeros(3), np.ones(3), 5.0)), ("ret", (0.0, np.ones(2), 5.0))])
