@@ -2,7 +2,10 @@
 
 import math
 import os
+import re
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from numbers import Real
 from typing import Any
 
@@ -13,9 +16,30 @@ from proximo.envs.images import RepeatAction
 
 
 def use_egl_when_headless() -> None:
-    """Set MUJOCO_GL=egl if no renderer was chosen and there is no screen. Call it before mujoco is imported."""
+    """Let mujoco and pyglet draw by EGL if no renderer was chosen and there is no screen.
+
+    Call it before they are imported: without a screen and this variable, miniworld cannot even be imported.
+    """
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("PYGLET_HEADLESS", "true")
+
+
+def draw_without_window() -> None:
+    """Let SDL (pygame) draw without a window if no driver was chosen. Call it before pygame is initialised.
+
+    With the driver "dummy", highway-env returns black pictures. SDL has "offscreen" since pygame 2.5, on Linux.
+    """
+    modern = sys.platform == "linux" and _pygame_version() >= (2, 5)
+    os.environ.setdefault("SDL_VIDEODRIVER", "offscreen" if modern else "dummy")
+
+
+def _pygame_version() -> tuple[int, ...]:
+    """Return the version of pygame-ce, or of pygame; () if neither is installed."""
+    for package in ("pygame-ce", "pygame"):
+        with suppress(PackageNotFoundError):
+            return tuple(map(int, re.findall(r"\d+", version(package))))
+    return ()
 
 
 def env_fps(env: gymnasium.Env) -> float | None:

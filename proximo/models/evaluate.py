@@ -196,7 +196,8 @@ def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
     except ProximoError:
         raise
     except Exception as error:
-        raise EnvError(f"{env_id}: render raised {with_place(error)}. `proximo doctor` finds what this machine lacks "
+        raise EnvError(f"{env_id}: render raised {with_place(error)}. If it draws only in the mode in which it was "
+                       "made, add --env-kwargs render_mode=rgb_array. `proximo doctor` finds what this machine lacks "
                        "for drawing.") from error
 
 
