@@ -102,10 +102,10 @@ def make_into(envs: list[gym.Env], make_env: Callable[[], gym.Env], count: int) 
         UsageError: As `make_env` raises it.
         EnvError: As `make_env` raises it. If the first could be made, the message says what may be the cause.
     """
-    for i in range(count):
+    for _ in range(count):
         try:
             envs.append(make_env())
         except EnvError as error:
-            if i == 0:
+            if not envs:
                 raise
             raise EnvError(f"{error}. {ONLY_ONE}") from error
