@@ -20,8 +20,6 @@ COLUMNS = ("Use printable characters without comma and quotation mark, and no sp
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 LIBRARIES = ("gymnasium", "numpy", "torch", "jax", "flax", "proximo")  # where place_of() does not look
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
-RENDERERS = ("mujoco.egl", "mujoco.glfw", "mujoco.osmesa", "mujoco.rendering", "dm_control._render",
-             "gymnasium.envs.mujoco.mujoco_rendering")  # modules that draw with MUJOCO_GL
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED")  # torch, CUDA, JAX
 
 
@@ -164,16 +162,6 @@ def place_of(error: BaseException) -> str:
         if module not in LIBRARIES and module not in sys.stdlib_module_names:
             place = f"{frame.f_code.co_filename}, line {number}"
     return place
-
-
-def gl_advice(error: BaseException) -> str:
-    """Return the rest of a message: what to do about MUJOCO_GL if a renderer of MuJoCo has failed; otherwise ""."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not any(module.startswith(RENDERERS) for module in modules):
-        return ""
-    return (f". MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL') or '(empty)'} here. Set MUJOCO_GL to "
-            "egl (without a screen; it needs libEGL), glfw (with a screen), or disable (no pictures). `proximo doctor` "
-            "checks what this machine has.")
 
 
 def notify(sentence: str) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -41,10 +41,13 @@ def name_in_file(cfg: Config) -> tuple[str, str]:
     found = [*ids, *classes, *[MAKE_ENVS] * has_make_envs]
     asked = member or asked
     wrappers = classes_in(module, wrappers=True)
+    makers = [name for name, one in vars(module).items() if isinstance(one, FunctionType)
+              and one.__module__ == module.__name__]
     raise UsageError(f"env_file={path} has {', '.join(found) or 'no environment'}" + (
         f", and not {asked}" if asked else "") + (
         f". Name one: --env-file {path.name}:{(classes or ids or found)[0]}." if found else
         f". Name a wrapper that makes its environment itself: --env-file {path.name}:{wrappers[0]}." if wrappers else
+        f". If a function of it makes one environment, name it: --env-file {path.name}:{makers[0]}." if makers else
         ". Define a subclass of gymnasium.Env in it, register an id, or define a function make_envs(cfg, seeds), such "
         "as make_envs = from_func_env(MyFuncEnv()) or from_parallel_env(MyGame)."))
 

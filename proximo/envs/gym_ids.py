@@ -11,9 +11,9 @@ from gymnasium.envs.registration import parse_env_id, registry
 
 from proximo.envs.atari_ids import check_meant, games_for_one, is_atari
 from proximo.envs.imports import import_named
-from proximo.envs.render import use_egl_when_headless
+from proximo.envs.render import draw_without_window, gl_advice, use_egl_when_headless
 from proximo.envs.spaces import QuickDiscrete
-from proximo.errors import EnvError, UsageError, gl_advice, nearest, warn, with_place
+from proximo.errors import EnvError, UsageError, nearest, warn, with_place
 
 
 def gym_id(env_id: str, typed: str = "") -> str:
@@ -47,7 +47,10 @@ def gym_id(env_id: str, typed: str = "") -> str:
     elif name == env_id:
         advice += f" If a package registers it, name its module: MODULE:{name}."
     module = env_id.rpartition(":")[0]
-    advice = advice or f" The module {module} does not register it." + (
+    if module and _is_in_gym(name):
+        advice = (f" The module {module} registers it with gym, the predecessor of Gymnasium. Write a subclass of "
+                  "gymnasium.Env around it, and give its file with --env-file.")
+    advice = advice or f" The module {module} does not register it with Gymnasium." + (
         f" To use its class {name}, write --env-file PATH.py:{name} (from Python: env={name})." * (
             hasattr(sys.modules.get(module), name)))
     raise UsageError(f"env_id={typed or env_id} is unknown.{advice}")
@@ -82,6 +85,12 @@ def _is_retired(name: str) -> bool:
     return getattr(registry[name].entry_point, "__name__", "").startswith("_raise") or name == "Pusher-v4"
 
 
+def _is_in_gym(name: str) -> bool:
+    """Return whether a module that was imported has registered an id with gym."""
+    ids = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
+    return name in getattr(ids, "env_specs", ids)  # up to gym 0.21, the registry was an object
+
+
 def _successor(name: str) -> str | None:
     """Return the lowest registered version above that of `name`, or the newest one if it has no version."""
     try:
@@ -108,7 +117,7 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
         UsageError: A package is missing; the message has the command that installs it. Or an argument is unknown.
         EnvError: Making the environment fails for another reason.
     """
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    draw_without_window()
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     use_egl_when_headless()
     name = _import_module_of(name)

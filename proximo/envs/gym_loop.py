@@ -18,7 +18,7 @@ from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
 from proximo.envs.mujoco_state import read_state, write_states
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
-from proximo.envs.time_limit import close_env
+from proximo.envs.time_limit import close_env, make_into
 from proximo.errors import EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
 
@@ -51,8 +51,7 @@ class GymEnvs:
         self.num_envs, self._seeds, self._same_step = len(seeds), [int(x) for x in seeds], autoreset == "same-step"
         self._envs: list[gymnasium.Env] = []
         try:
-            for _ in self._seeds:
-                self._envs.append(make_env())
+            make_into(self._envs, make_env, self.num_envs)
             check_envs(self._envs, env_id)
             self.action_space, self.observation_space = self._envs[0].action_space, self._envs[0].observation_space
             self._to_env = action_writer(self.action_space, env_id)

@@ -17,7 +17,8 @@ from pathlib import Path, PureWindowsPath
 from types import ModuleType
 
 from proximo.config import Config
-from proximo.errors import UsageError, gl_advice, notify, place_of
+from proximo.envs.render import gl_advice, use_egl_when_headless
+from proximo.errors import UsageError, notify, place_of
 
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
@@ -112,6 +113,7 @@ def import_named(module: str, named_by: str) -> ModuleType:
         notify(f"Importing the module {module} ({named_by}).")
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
+    use_egl_when_headless()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -164,6 +166,7 @@ def load_script(path: Path) -> ModuleType:
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
+    use_egl_when_headless()
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -2,7 +2,11 @@
 
 import math
 import os
+import re
 import sys
+import traceback
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from numbers import Real
 from typing import Any
 
@@ -11,11 +15,45 @@ import numpy as np
 
 from proximo.envs.images import RepeatAction
 
+RENDERERS = ("mujoco.egl", "mujoco.glfw", "mujoco.osmesa", "mujoco.rendering", "dm_control._render",
+             "gymnasium.envs.mujoco.mujoco_rendering")  # modules that draw with MUJOCO_GL
+
 
 def use_egl_when_headless() -> None:
-    """Set MUJOCO_GL=egl if no renderer was chosen and there is no screen. Call it before mujoco is imported."""
+    """Let mujoco and pyglet draw by EGL if no renderer was chosen and there is no screen.
+
+    Call it before they are imported: without a screen and this variable, miniworld cannot even be imported.
+    """
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("PYGLET_HEADLESS", "true")
+
+
+def draw_without_window() -> None:
+    """Let SDL (pygame) draw without a window if no driver was chosen. Call it before pygame is initialised.
+
+    With the driver "dummy", highway-env returns black pictures. SDL has "offscreen" since pygame 2.5, on Linux.
+    """
+    modern = sys.platform == "linux" and _pygame_version() >= (2, 5)
+    os.environ.setdefault("SDL_VIDEODRIVER", "offscreen" if modern else "dummy")
+
+
+def _pygame_version() -> tuple[int, ...]:
+    """Return the version of pygame-ce, or of pygame; () if neither is installed."""
+    for package in ("pygame-ce", "pygame"):
+        with suppress(PackageNotFoundError):
+            return tuple(map(int, re.findall(r"\d+", version(package))))
+    return ()
+
+
+def gl_advice(error: BaseException) -> str:
+    """Return the rest of a message: what to do about MUJOCO_GL if a renderer of MuJoCo has failed; otherwise ""."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(module.startswith(RENDERERS) for module in modules):
+        return ""
+    return (f". MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL') or '(empty)'} here. Set MUJOCO_GL to "
+            "egl (without a screen; it needs libEGL), glfw (with a screen), or disable (no pictures). `proximo doctor` "
+            "checks what this machine has.")
 
 
 def env_fps(env: gymnasium.Env) -> float | None:

@@ -13,8 +13,10 @@ from proximo.envs.joint_actions import action_parts, action_shape, part_width, s
 from proximo.envs.masks import mask_parts
 from proximo.envs.memory import memory_problem
 from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout, warn_of_other_keys
-from proximo.envs.obs_layout import Layout, narrow_dtype, obs_layout, without_mask, write_rows
+from proximo.envs.obs_layout import Layout, leaves, narrow_dtype, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
+
+FIXED_SIZE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)  # of a fixed count
 
 
 class ObsReader(NamedTuple):
@@ -59,10 +61,12 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
                              native_dtype=layout.dtype, axes="", masked=masked,
                              flatten=Packer(space, layout, env_id, 2 * num_envs))
         flat = space if isinstance(space, spaces.Box) and space.shape else spaces.flatten_space(space)
-        if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        if not isinstance(space, FIXED_SIZE):
             raise ValueError("its observations are not numbers of a fixed count")
     except (NotImplementedError, ValueError) as error:
-        raise UsageError(f"{env_id} has the observation space {space}, which is not supported. "
+        odd = [".".join(map(str, path)) for path, part in leaves(space) if path and not isinstance(part, FIXED_SIZE)]
+        named = f" because of {' and '.join(odd)}" if odd else ""
+        raise UsageError(f"{env_id} has the observation space {space}, which is not supported{named}. "
                          "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.") from error
     native_shape, native_dtype = space_layout(flat)
     axes = image_axes(space)

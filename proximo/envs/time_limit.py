@@ -1,4 +1,4 @@
-"""A limit on the time that one call of an environment may take, for calls in this process."""
+"""A limit on the time that one call of an environment may take, for calls in this process; making and closing them."""
 
 import signal
 import sys
@@ -15,6 +15,8 @@ import gymnasium as gym
 from proximo.errors import EnvError, warn, with_place
 
 CLOSE_SECONDS = 10.0
+ONLY_ONE = ("If a process can have only one of these environments, give each a process of its own: as many "
+            "--env-workers as --num-envs.")
 Observer = Callable[[str, float], None]  # gets a call and its limit in seconds; ("", 0) when it has returned
 OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
 
@@ -91,3 +93,19 @@ def close_env(env: gym.Env, name: str) -> str:
         warn(f"{name}: {fault}. This is ignored.")
         return fault
     return ""
+
+
+def make_into(envs: list[gym.Env], make_env: Callable[[], gym.Env], count: int) -> None:
+    """Make environments one after the other, and append each to a list, so that the caller can close them.
+
+    Raises:
+        UsageError: As `make_env` raises it.
+        EnvError: As `make_env` raises it. If the first could be made, the message says what may be the cause.
+    """
+    for _ in range(count):
+        try:
+            envs.append(make_env())
+        except EnvError as error:
+            if not envs:
+                raise
+            raise EnvError(f"{error}. {ONLY_ONE}") from error

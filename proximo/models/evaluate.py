@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.errors import EnvError, ProximoError, gl_advice, warn, with_place
+from proximo.envs.render import gl_advice
+from proximo.errors import EnvError, ProximoError, warn, with_place
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
@@ -196,7 +197,9 @@ def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
     except ProximoError:
         raise
     except Exception as error:
-        advice = gl_advice(error) or ". `proximo doctor` finds what this machine lacks for drawing."
+        advice = gl_advice(error) or (". If it draws only in the mode in which it was made, add --env-kwargs "
+                                      "render_mode=rgb_array. `proximo doctor` finds what this machine lacks for "
+                                      "drawing.")
         raise EnvError(f"{env_id}: render raised {with_place(error).rstrip('.')}{advice}") from error
 
 

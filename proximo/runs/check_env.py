@@ -21,7 +21,7 @@ from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
-from proximo.envs.time_limit import LimitedEnv, close_env, time_limit
+from proximo.envs.time_limit import ONLY_ONE, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.problems import config_problems
 from proximo.runs.check_many import function_findings
@@ -212,5 +212,9 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
 def _contract_findings(subject: Subject) -> Iterator[Finding]:
     """Check the environment as training sees it: GymEnvs checks shapes, dtypes, finiteness and masks at every step."""
     with ExitStack() as stack:
-        one, two, other = (stack.enter_context(closing(subject.make_rows([seed]))) for seed in (1, 1, 2))
+        try:
+            one, two, other = (stack.enter_context(closing(subject.make_rows([seed]))) for seed in (1, 1, 2))
+        except EnvError as error:
+            yield Finding(False, str(error), ONLY_ONE, ends=True)
+            return
         yield from row_findings(one, two, other)

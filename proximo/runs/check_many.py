@@ -52,10 +52,14 @@ def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Fi
 
 def play_finding(envs: VecEnv, cfg: Config) -> Finding:
     """Play random actions, and return how many episodes ended."""
-    begin, ends, steps, rng = time.perf_counter(), 0, 0, np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     most = STEPS * envs.num_envs // ROWS  # every agent of a game is a row
     with time_limit(cfg.env_timeout, f"{cfg.env_id}: reset()"):
         step = envs.reset()
+    with time_limit(cfg.env_timeout, f"{cfg.env_id}: step()"):
+        step = envs.step(scripted_actions(envs, step, rng))  # JAX compiles it, which is no time of play
+    steps, ends = envs.num_envs, int(on_host(step.episode.finished).sum())
+    begin = time.perf_counter()
     while steps < most and time.perf_counter() - begin < MOST_SECONDS:
         with time_limit(cfg.env_timeout, f"{cfg.env_id}: step()"):
             step = envs.step(scripted_actions(envs, step, rng))

@@ -1,5 +1,6 @@
 """What check-env compares of environments as training sees them: the same seed, other seeds, and saved state."""
 
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -8,6 +9,9 @@ import numpy as np
 from proximo.envs.obs_layout import obs_layout
 from proximo.envs.spaces import scripted_action
 from proximo.protocols import Step, VecEnv
+
+COMPARED_STEPS = 200  # after a reset that are compared with those of other environments
+COMPARED_SECONDS = 10.0  # of them, after which fewer are compared
 
 
 class Finding(NamedTuple):
@@ -29,12 +33,13 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     seen = track(one)
     masked = ", with an action_mask" if one.reset().mask is not None else ""
     yield Finding(True, f"{shown_observations(one)} and rewards are finite and well formed{masked}")
-    equal = all(map(np.array_equal, seen, track(two)))
+    steps = len(seen) // 2
+    equal = all(map(np.array_equal, seen, track(two, steps)))
     yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
                   "" if equal else "Draw only from self.np_random, call super().reset(seed=seed) in reset, and begin "
                   "everything again there that an episode changes.")
     if equal:
-        differs = not all(map(np.array_equal, seen, track(other)))
+        differs = not all(map(np.array_equal, seen, track(other, steps)))
         yield Finding(True if differs else None, "different seeds give different episodes" if differs else
                       "different seeds give the same episode", "" if differs else
                       "This is right if nothing in the environment is random; otherwise reset ignores its seed.")
@@ -42,7 +47,9 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     kept = one.keeps_state
     yield Finding(True if kept else None, "its state can be saved: resumed runs continue exactly" if kept else
                   "its state cannot be saved", "" if kept else
-                  "Runs make it again at each checkpoint (--checkpoint-every), so resuming is exact all the same.")
+                  "Runs make it again at each checkpoint (--checkpoint-every), " + (
+                      "so resuming is exact all the same." if equal else "and its seed does not determine its "
+                      "episodes: a resumed run differs from an uninterrupted one."))
 
 
 def shown_observations(envs: VecEnv) -> str:
@@ -53,11 +60,18 @@ def shown_observations(envs: VecEnv) -> str:
     return ", ".join(f"{part.name} {part.space.shape} {part.space.dtype}" for part in layout.parts)
 
 
-def track(envs: VecEnv) -> list[np.ndarray]:
-    """Return the observations and rewards of 200 scripted random actions after a reset."""
-    rng, step = np.random.default_rng(0), envs.reset()
+def track(envs: VecEnv, steps: int | None = None) -> list[np.ndarray]:
+    """Return the observations and rewards of scripted random actions after a reset.
+
+    Args:
+        envs: The environments.
+        steps: How many steps; None: COMPARED_STEPS, or fewer in slow environments.
+    """
+    rng, step, begin = np.random.default_rng(0), envs.reset(), time.perf_counter()
     seen = [on_host(step.obs)]
-    for _ in range(200):
+    for t in range(COMPARED_STEPS if steps is None else steps):
+        if steps is None and t and time.perf_counter() - begin > COMPARED_SECONDS:
+            break
         step = envs.step(scripted_actions(envs, step, rng))
         seen += [on_host(step.obs), on_host(step.reward)]
     return seen

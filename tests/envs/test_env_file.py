@@ -102,7 +102,7 @@ def test_a_file_with_a_class_and_a_function_needs_a_name(write):
 
 
 def test_what_a_file_without_environments_is_told(write):
-    path = write("def make_envs_later(): pass")
+    path = write("later = 1")
     with pytest.raises(UsageError, match=r"has no environment. Define .* function make_envs\(cfg, seeds\), such"):
         name_in_file(Config(env_file=str(path)))
     with pytest.raises(UsageError, match="has no environment, and not make_envs"):
@@ -247,3 +247,12 @@ def test_a_resume_of_a_changed_file_says_what_differs(tmp_path, text, name, capl
         proximo.resume(run, env_file=str(changed(4, 1)), total_timesteps=128)
     proximo.resume(run, env_file=str(changed(3, 2)), total_timesteps=128)
     assert "Actions are clipped to the new bounds" in caplog.text
+
+
+def test_a_function_that_makes_one_environment_has_to_be_named(tmp_path):
+    """The message names it, and not what the file imports."""
+    path = tmp_path / "poles_maker.py"
+    path.write_text("from gymnasium import make, register\n\n\ndef make_env():\n    return make('CartPole-v1')\n")
+    with pytest.raises(UsageError, match=r"has no environment. If a function .*: --env-file poles_maker.py:make_env.$"):
+        name_in_file(Config(env_file=str(path)))
+    assert name_in_file(Config(env_file=f"{path}:make_env")) == ("make_env", str(path))

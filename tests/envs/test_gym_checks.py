@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.spaces import read_space
 from proximo.envs.time_limit import close_env, time_limit
 from proximo.errors import EnvError, UsageError, warn_once
 from proximo.runs.check_env import check_env
@@ -531,3 +532,10 @@ def test_what_the_checks_find_is_not_said_to_be_raised(begin, after, said):
     with pytest.raises(EnvError, match=f"environment 0 .Leaves-v0., {said}"):
         envs.reset()
         envs.step(np.array([0]))
+
+
+def test_the_part_that_is_not_supported_is_named():
+    """Of a Dict with a text, as those of MiniGrid."""
+    space = spaces.Dict({"image": spaces.Box(0, 1, (2,)), "told": spaces.Tuple([spaces.Discrete(2), spaces.Text(9)])})
+    with pytest.raises(UsageError, match=r"which is not supported because of told.1. Use Box"):
+        read_space(space, "Told-v0")

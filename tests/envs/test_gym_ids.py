@@ -1,5 +1,8 @@
 """Ids of Gymnasium: unknown and retired ones, and packages that are not installed."""
 
+import sys
+from types import SimpleNamespace
+
 import gymnasium
 import pytest
 
@@ -32,7 +35,7 @@ def test_an_unknown_id_may_be_one_of_a_package(env_id, guess, monkeypatch):
         gym_id(env_id)
     assert str(error.value) == (f"env_id={env_id} is unknown. {guess}If a package registers it, name its module: "
                                 f"MODULE:{env_id}.")
-    for name, advice in (("Spokn-v0", "Did you mean Spoken-v0 .*"), ("xyz-v0", f"The module {module} does not register it.")):
+    for name, advice in (("Spokn-v0", "Did you mean Spoken-v0 .*"), ("xyz-v0", f"The module {module} does not register it with Gymnasium.")):
         with pytest.raises(UsageError, match=f"^env_id={module}:{name} is unknown. {advice}$"):
             gym_id(f"{module}:{name}")
 
@@ -46,7 +49,7 @@ def test_a_run_is_no_id(tmp_path):
 @pytest.mark.parametrize(("env_id", "advice"), [
     ("ALE/Pong-v5", "It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."),
     ("my_env.py", "If it is a file, give its path with --env-file my_env.py."),
-    ("tests.support.probes:Constant", "The module tests.support.probes does not register it. To use its class Constant, write "
+    ("tests.support.probes:Constant", "The module tests.support.probes does not register it with Gymnasium. To use its class Constant, write "
                                       "--env-file PATH.py:Constant (from Python: env=Constant)."),
 ])
 def test_files_and_classes_are_no_ids(env_id, advice, monkeypatch):
@@ -87,3 +90,11 @@ def test_the_bare_name_of_a_game_gets_its_id(name):
     pytest.importorskip("ale_py")
     with pytest.raises(UsageError, match=f"env_id={name} is unknown. Did you mean BreakoutNoFrameskip-v4"):
         gym_id(name)
+
+
+@pytest.mark.parametrize("wrap", [lambda ids: ids, lambda ids: SimpleNamespace(env_specs=ids)])
+def test_an_id_of_gym_is_told(wrap, monkeypatch):
+    """As crafter registers its ids if gym is installed; the registry of gym 0.26 is a dict, that of 0.21 an object."""
+    monkeypatch.setitem(sys.modules, "gym.envs.registration", SimpleNamespace(registry=wrap({"MarioBros-v0": None})))
+    with pytest.raises(UsageError, match="registers it with gym, the predecessor of Gymnasium. .* with --env-file.$"):
+        gym_id("tests.support.probes:MarioBros-v0")

@@ -15,7 +15,15 @@ from proximo.cli.messages import exit_code
 from proximo.cli.suites import EXTRAS, SUITES
 from proximo.config import Config
 from proximo.envs.gym_ids import gym_id
-from proximo.envs.imports import KNOWN, check_imports, import_flags, named_modules, with_moved_script
+from proximo.envs.imports import (
+    KNOWN,
+    check_imports,
+    import_flags,
+    import_named,
+    load_script,
+    named_modules,
+    with_moved_script,
+)
 from proximo.errors import UsageError
 from proximo.runs.run import resume_command
 from tests.support.runs import at_iteration, same_weights, terminate, train
@@ -244,3 +252,16 @@ def test_commands_that_others_print_or_start_have_the_flag():
     job = Job(variant="ppo", env_id="a:B-v0", seed=1, steps=512, label="x", overrides={"env_kwargs": {"size": 5}})
     assert job.import_flags() == ["--allow-import", "a"]
     assert flags_of(job.overrides) == ["--env-kwargs", "size=5"]
+
+
+@pytest.mark.parametrize("what", ["module", "script"])
+def test_a_package_that_opens_a_window_is_imported_without_a_screen(what, tmp_path, monkeypatch):
+    """As miniworld imports pyglet, which connects to the screen unless PYGLET_HEADLESS is set before."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "PYGLET_HEADLESS", "MUJOCO_GL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / f"window_{what}.py"
+    path.write_text("import os\nassert os.environ['PYGLET_HEADLESS'] == 'true'\n")
+    assert import_named(path.stem, "env_id") if what == "module" else load_script(path)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proximo.errors import EnvError, gl_advice
+from proximo.envs.render import gl_advice
+from proximo.errors import EnvError
 from proximo.models.evaluate import _render
 
 ADVICE = "MuJoCo cannot draw with MUJOCO_GL=cubes here. Set MUJOCO_GL to egl (without a screen; it needs libEGL), glfw"

@@ -1,11 +1,17 @@
-"""Pictures of environments: the speed at which they are shown."""
+"""Pictures of environments: the speed at which they are shown, and how they are drawn without a screen."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
 
 import gymnasium
 import numpy as np
 import pytest
 
+from proximo.envs import render
 from proximo.envs.images import ImageSettings, with_image_settings
-from proximo.envs.render import env_fps
+from proximo.envs.render import draw_without_window, env_fps
 
 
 @pytest.mark.parametrize(("given", "fps"), [
@@ -21,3 +27,40 @@ def test_a_speed_that_is_no_number_is_left_out(given, fps):
 def test_a_frame_skip_divides_the_speed():
     env = with_image_settings(gymnasium.make("CartPole-v1"), ImageSettings(2, False, None, 1), "CartPole-v1")
     assert env_fps(env) == gymnasium.make("CartPole-v1").metadata["render_fps"] / 2
+
+
+@pytest.mark.parametrize(("platform", "versions", "driver"), [
+    ("linux", {"pygame-ce": "2.5.8"}, "offscreen"), ("linux", {"pygame": "2.6.1"}, "offscreen"),
+    ("linux", {"pygame": "2.1.3.dev8"}, "dummy"), ("linux", {}, "dummy"), ("darwin", {"pygame-ce": "2.5.8"}, "dummy")])
+def test_the_driver_of_sdl(platform, versions, driver, monkeypatch):
+    """What draws nothing under "dummy", such as highway-env, draws; where SDL has no other driver, it stays."""
+    def version(package):
+        if package in versions:
+            return versions[package]
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(render.sys, "platform", platform)
+    monkeypatch.setattr(render, "version", version)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x")
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    draw_without_window()
+    assert os.environ["SDL_VIDEODRIVER"] == driver
+
+
+def test_the_users_driver_of_sdl_stays(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    draw_without_window()
+    assert os.environ["SDL_VIDEODRIVER"] == "x11"
+
+
+def test_an_environment_that_draws_nothing_with_the_driver_dummy(tmp_path):
+    """In a new process, with the driver that is set when an environment is made: pygame's, and the picture of a game."""
+    pytest.importorskip("pygame")
+    program = ("import os; from proximo import Config; from proximo.envs.gym import make_gym; "
+               "envs = make_gym(Config(), [1]); envs.reset(); picture = envs.render(); import pygame; "
+               "assert pygame.display.get_driver() == os.environ['SDL_VIDEODRIVER'], pygame.display.get_driver(); "
+               "assert picture.std() > 1")
+    environ = {key: value for key, value in os.environ.items() if key not in ("SDL_VIDEODRIVER", "DISPLAY")}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+                          env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == 0, done.stderr

@@ -91,7 +91,7 @@ def test_a_video_shows_the_chosen_episodes(autoreset, episodes, shown):
 
 def test_an_environment_that_cannot_draw_is_named():
     envs = make_gym(Config(env_id="Unlucky-v0"), [1])
-    with pytest.raises(EnvError, match="Unlucky-v0: render raised RuntimeError: the screen is on fire.*proximo doctor"):
+    with pytest.raises(EnvError, match="Unlucky-v0: render raised RuntimeError: the screen is on fire.*add --env-kwargs render_mode=rgb_array.*proximo doctor"):
         next(frames(Player("Unlucky-v0"), envs, True))
 
 

@@ -7,7 +7,9 @@ import pytest
 from gymnasium import spaces
 
 import proximo
+from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import EnvError, UsageError
+from proximo.runs import check_rows
 from proximo.runs.check_env import check_env
 from tests.support.probes import Probe
 
@@ -302,3 +304,40 @@ def test_arguments_that_training_refuses_are_refused_with_its_words(given, value
     with pytest.raises(UsageError) as error:
         proximo.train(env=given, run_dir=tmp_path / "run", **values)
     assert said in str(error.value)
+
+
+class Unseeded(Probe):
+    """Its state cannot be saved, and its first observation does not depend on the seed."""
+
+    def __init__(self):
+        self.game = object()
+
+    def observe(self):
+        return np.float32([np.random.default_rng().random(), 0])
+
+
+def test_a_resume_is_called_exact_only_where_seeds_determine_episodes():
+    """As NLE and crafter do: a game outside Python that reset(seed=...) does not seed."""
+    advice = {kind: check_env(kind)[-1].advice for kind in (Unseeded, type("Seeded", (Unseeded,), {"observe": Probe.observe}))}
+    assert "a resumed run differs" in advice.pop(Unseeded) and "exact all the same" in next(iter(advice.values()))
+
+
+def test_slow_environments_are_compared_in_fewer_steps(monkeypatch):
+    """Against the number of steps that the clock allows, which the other two environments then make too."""
+    played = []
+
+    class Slow(Probe):
+        def step(self, action):
+            played[-1] += 1
+            return super().step(action)
+
+        def reset(self, *, seed=None, options=None):
+            if seed is not None:
+                played.append(0)
+            return super().reset(seed=seed, options=options)
+
+    clock = iter(range(10**6))
+    monkeypatch.setattr(check_rows.time, "perf_counter", lambda: next(clock))
+    envs = [GymEnvs(Slow, [1], "Slow-v0") for _ in range(3)]
+    findings = list(check_rows.row_findings(*envs))
+    assert [n for n in played if n][:3] == [int(check_rows.COMPARED_SECONDS) + 1] * 3 and "the same seed gives the same episode" in findings[1].what

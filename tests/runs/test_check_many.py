@@ -156,3 +156,18 @@ def test_what_cannot_be_checked_is_told():
         proximo.check_env(Walk, make_envs=vector(Walk))
     with pytest.raises(UsageError, match="make_envs returned list, which lacks"):
         proximo.check_env(make_envs=lambda cfg, seeds: [])
+
+
+def test_compiling_takes_no_time_of_play(monkeypatch):
+    """The first step, in which JAX compiles, takes longer than all of the play; episodes are counted after it."""
+    clock = [0.0]
+
+    class Compiled(gym.vector.SyncVectorEnv):
+        def step(self, actions):
+            clock[0] += 0.001 if clock[0] else 10 * check_many.MOST_SECONDS
+            return super().step(actions)
+
+    monkeypatch.setattr(check_many.time, "perf_counter", lambda: clock[0])
+    findings = proximo.check_env(make_envs=lambda cfg, seeds: Compiled([Walk] * len(seeds)))
+    (played,) = (one.what for one in findings if "steps of random actions" in one.what)
+    assert f"in {check_many.STEPS} steps" in played

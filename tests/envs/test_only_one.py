@@ -1,0 +1,45 @@
+"""Making environments of which a process can have only one, as those of stable-retro."""
+
+import pytest
+
+import proximo
+from proximo.envs.gym_loop import GymEnvs
+from proximo.errors import EnvError
+from tests.support.probes import Probe
+
+
+class Alone(Probe):
+    """Cannot be made while another one is open."""
+
+    open = []
+
+    def __init__(self):
+        if self.open:
+            raise RuntimeError("one emulator for each process")
+        self.open.append(self)
+
+    def close(self):
+        if self in self.open:
+            self.open.remove(self)
+
+
+def test_training_says_how_each_gets_a_process(tmp_path):
+    """And what was made before is closed."""
+    with pytest.raises(EnvError, match="one emulator .*: as many --env-workers as --num-envs.$"):
+        proximo.train("ppo", env=Alone, num_envs=2, env_workers=0, logger="none", run_dir=tmp_path / "run")
+    assert not Alone.open
+
+
+def test_the_first_environment_has_no_such_advice():
+    def broken():
+        raise EnvError("no licence")
+
+    with pytest.raises(EnvError, match="^no licence$"):
+        GymEnvs(broken, [1, 2], "Broken-v0")
+
+
+def test_the_check_says_how_each_gets_a_process():
+    """It ends there, with the code of an environment that fails, because the defaults of training fail."""
+    *others, last = proximo.check_env(Alone)
+    assert "one emulator" in last.what and "as many --env-workers as --num-envs" in last.advice and last.ends
+    assert all(finding.ok for finding in others) and not Alone.open
