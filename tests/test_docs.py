@@ -31,7 +31,7 @@ from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "coming-from", "python")
+RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "coming-from", "other-environments", "python")
 OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 
