@@ -136,8 +136,8 @@ def one_line(text: object) -> str:
 
 def with_place(error: BaseException) -> str:
     """Return the type and the message of an exception on one line, and place_of()."""
-    place = place_of(error)
-    return f"{type(error).__name__}: {one_line(error)}{f' ({place})' if place else ''}"
+    place, message = place_of(error), one_line(error)
+    return f"{type(error).__name__}{f': {message}' if message else ''}{f' ({place})' if place else ''}"
 
 
 def what_failed(error: BaseException, call: str, where: str = "") -> str:

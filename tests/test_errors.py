@@ -441,4 +441,4 @@ def test_the_place_of_an_exception_is_the_innermost_line_of_the_users_code():
     assert caught(lambda: fails()) == rf"RuntimeError: no\nserver ({__file__}, line {line + 1})"
     assert caught(lambda: np.zeros(2).reshape(3)).endswith(f"({__file__}, line {line + 5})")
     assert caught(lambda: gymnasium.make("CartPole-v1").step(0)).endswith(f"({__file__}, line {line + 6})")
-    assert with_place(ValueError("no")) == "ValueError: no"
+    assert with_place(ValueError("no")) == "ValueError: no" and with_place(AssertionError()) == "AssertionError"

@@ -23,6 +23,14 @@ class Finding(NamedTuple):
     ends: bool = False  # the environment fails: training would end there with exit code 3
 
 
+class Seen(NamedTuple):
+    """What a step of N environments has returned: (N, ...), (N,) and (N,)."""
+
+    obs: np.ndarray
+    reward: np.ndarray
+    over: np.ndarray
+
+
 def failure(what: str) -> Finding:
     """Return the finding of an environment that fails."""
     return Finding(False, what, "Fix the environment: training would stop there too.", ends=True)
@@ -33,13 +41,11 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
     seen = track(one)
     masked = ", with an action_mask" if one.reset().mask is not None else ""
     yield Finding(True, f"{shown_observations(one)} and rewards are finite and well formed{masked}")
-    steps = len(seen) // 2
-    equal = all(map(np.array_equal, seen, track(two, steps)))
-    yield Finding(equal, "the same seed gives the same episode" if equal else "the same seed gives different episodes",
-                  "" if equal else "Draw only from self.np_random, call super().reset(seed=seed) in reset, and begin "
-                  "everything again there that an episode changes.")
+    again = track(two, len(seen) - 1)
+    equal = same_track(seen, again)
+    yield Finding(True, "the same seed gives the same episode") if equal else _unequal_episodes(seen, again)
     if equal:
-        differs = not all(map(np.array_equal, seen, track(other, steps)))
+        differs = not same_track(seen, track(other, len(seen) - 1))
         yield Finding(True if differs else None, "different seeds give different episodes" if differs else
                       "different seeds give the same episode", "" if differs else
                       "This is right if nothing in the environment is random; otherwise reset ignores its seed.")
@@ -60,21 +66,48 @@ def shown_observations(envs: VecEnv) -> str:
     return ", ".join(f"{part.name} {part.space.shape} {part.space.dtype}" for part in layout.parts)
 
 
-def track(envs: VecEnv, steps: int | None = None) -> list[np.ndarray]:
-    """Return the observations and rewards of scripted random actions after a reset.
+def track(envs: VecEnv, steps: int | None = None) -> list[Seen]:
+    """Return what scripted random actions after a reset give.
 
     Args:
         envs: The environments.
         steps: How many steps; None: COMPARED_STEPS, or fewer in slow environments.
     """
     rng, step, begin = np.random.default_rng(0), envs.reset(), time.perf_counter()
-    seen = [on_host(step.obs)]
+    seen = [_seen(step)]
     for t in range(COMPARED_STEPS if steps is None else steps):
         if steps is None and t and time.perf_counter() - begin > COMPARED_SECONDS:
             break
         step = envs.step(scripted_actions(envs, step, rng))
-        seen += [on_host(step.obs), on_host(step.reward)]
+        seen.append(_seen(step))
     return seen
+
+
+def _seen(step: Step) -> Seen:
+    return Seen(on_host(step.obs), on_host(step.reward), on_host(step.terminated | step.truncated))
+
+
+def same_track(one: list[Seen], other: list[Seen]) -> bool:
+    """Return whether all observations and rewards are equal."""
+    return all(np.array_equal(a.obs, b.obs) and np.array_equal(a.reward, b.reward) for a, b in zip(one, other))
+
+
+def _unequal_episodes(one: list[Seen], other: list[Seen]) -> Finding:
+    """Return the finding of a seed that gives different episodes: from the first one on, or only after a reset."""
+    ended = np.zeros(len(one[0].over), bool)
+    for a, b in zip(one, other):
+        if not np.array_equal(a.reward[~ended], b.reward[~ended]):
+            break
+        ended |= a.over & b.over
+        if not np.array_equal(a.obs[~ended], b.obs[~ended]):
+            break
+    else:
+        return Finding(False, "the same seed gives the same first episode, and different ones after it",
+                       "Draw only from self.np_random. A reset() without a seed must continue self.np_random and not "
+                       "make a new generator. If the environment is not yours, a wrapper can give every reset() a seed "
+                       "(docs/other-environments.md).")
+    return Finding(False, "the same seed gives different episodes", "Draw only from self.np_random, call "
+                   "super().reset(seed=seed) in reset, and begin everything again there that an episode changes.")
 
 
 def scripted_actions(envs: VecEnv, step: Step, rng: np.random.Generator) -> Any:

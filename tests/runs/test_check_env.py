@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -24,6 +25,37 @@ def told(env_id):
 def test_a_good_environment_has_no_fault():
     wrong, right = told("CartPole-v1")
     assert not wrong and "same seed gives the same episode" in right and "state can be saved" in right
+
+
+class NewDraws(Probe):
+    """Draws the observation of a reset; a reset without a seed makes a new generator, as in panda-gym."""
+
+    length = 5
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.begun = np.random.default_rng(seed).random(self.observation_space.shape)
+        return self.begun.astype(np.float32), {}
+
+
+class SeedEveryReset(gym.Wrapper):
+    """The wrapper of docs/other-environments.md."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.draws = np.random.default_rng(seed)
+        return self.env.reset(seed=int(self.draws.integers(2**31)), options=options)
+
+
+def test_a_reset_without_a_seed_that_draws_anew_is_told_from_a_seed_that_is_ignored():
+    """Only the first episode is that of the seed. The wrapper that the page shows repairs it."""
+    class Ignores(NewDraws):
+        def reset(self, seed=None, options=None):
+            return super().reset()
+
+    assert told(NewDraws)[0] == ["the same seed gives the same first episode, and different ones after it"]
+    assert told(Ignores)[0] == ["the same seed gives different episodes"]
+    assert told(lambda: SeedEveryReset(NewDraws()))[0] == []
 
 
 def test_masks_are_obeyed():
