@@ -77,7 +77,8 @@ def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_env.py").write_text(blocks(ROOT / "docs" / "add-an-environment.md", "python")[0])
     code, said = main(["check-env", "--env-file", "my_env.py"]), capsys.readouterr().out
-    assert code == 0 and {line.split()[0] for line in said.splitlines()} == {"ok"}, said
+    findings = [line for line in said.splitlines() if not line.startswith(" ")]  # a slow machine gets advice below one
+    assert code == 0 and {line.split()[0] for line in findings} == {"ok"}, said
     words = ["--env-kwargs", "size=7", "--total-timesteps", "4096", "--logger", "none", "--run-dir", "run"]
     assert main(["train", "--env-file", "my_env.py:MyEnv", *words]) == 0
     assert proximo.evaluate("run", episodes=4, allow_import=[str(tmp_path / "my_env.py")]).returns[0] > 0.9
