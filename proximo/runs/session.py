@@ -82,7 +82,7 @@ class Session:
             except KeyboardInterrupt as error:
                 if signals.received is None:
                     raise self._exit_fault("raised KeyboardInterrupt") from error
-                signals.abandon_once()
+                signals.abandon_once(error)
                 return
             except SystemExit as error:
                 raise self._exit_fault(f"called sys.exit({error.code!r})") from error

@@ -87,8 +87,14 @@ class Signals:
             if self.received is not None:
                 self._dismiss()
 
-    def abandon_once(self) -> None:
-        """Call `abandon`, unless the other thread has done so."""
+    def abandon_once(self, interrupt: BaseException | None = None) -> None:
+        """Call `abandon`, unless the other thread has done so.
+
+        Where the process ends, `interrupt` and thereby what its frames hold are kept until then: XLA may still compile
+        on threads of its own and read it.
+        """
+        if self._ends_process:
+            INTERRUPTS.append(interrupt)
         with self._lock:
             if not self._abandoned:
                 self._abandoned = True
@@ -175,6 +181,7 @@ class Signals:
                 return found
 
 
+INTERRUPTS: list[BaseException | None] = []  # see Signals.abandon_once
 ENTERED: list[Signals] = []  # the last one has the handlers
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -104,6 +105,26 @@ def test_a_signal_is_answered_at_once_and_the_second_one_interrupts(number, agai
         signals.abandon_once()
     assert abandoned == [number]
     assert signal.getsignal(number) == before and signal.set_wakeup_fd(fd) == -1
+
+
+@pytest.mark.parametrize("ends_process", [True, False])
+def test_what_the_frames_of_an_interrupt_hold_is_kept_where_the_process_ends(ends_process, monkeypatch):
+    """XLA may still read it while it compiles. In a program that goes on it is freed."""
+    monkeypatch.setattr("proximo.runs.signals.INTERRUPTS", [])
+    with Signals(ends_process=ends_process) as signals:
+        held = np.zeros(1)
+        gone = weakref.ref(held)
+        try:
+            raise_with(held)
+        except KeyboardInterrupt as error:
+            signals.abandon_once(error)
+        del held
+    assert (gone() is not None) == ends_process
+
+
+def raise_with(held):
+    """Raise a KeyboardInterrupt from a frame that holds an object."""
+    raise KeyboardInterrupt
 
 
 def test_an_iteration_that_ends_in_time_has_time_to_save(impatient):
