@@ -64,15 +64,15 @@ def test_a_job_that_is_killed_continues_and_the_folders_are_those_of_every_place
 
 def test_the_signal_before_the_time_limit_saves_and_queues_again(tmp_path):
     """USR2, as SLURM sends it: the process gets SIGTERM and ends in order, then the same words start again."""
-    script = "trap 'echo saved; exit 143' TERM; echo begun; [ $(grep -c begun log) -gt 1 ] && exit 7; sleep 60 & wait"
+    script = "trap 'echo saved; exit 143' TERM; echo begun; [ $(grep -c begun log) -gt 1 ] && exit 7; echo ready; sleep 60 & wait"
     (handle,) = SlurmPlace(LOCAL, tmp_path).submit([task(tmp_path, "sh", "-c", script)])
-    wait_for(lambda: (tmp_path / "log").exists() and "begun" in (tmp_path / "log").read_text())
+    wait_for(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
     controller = handle._job._process
     children = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text().split()
     for child in children:
         os.kill(int(child), signal.SIGUSR2)
     wait_for(lambda: handle.poll() is not None)
-    assert handle.poll() == Ended(7) and (tmp_path / "log").read_text().split() == ["begun", "saved", "begun"]
+    assert handle.poll() == Ended(7) and (tmp_path / "log").read_text().split() == ["begun", "ready", "saved", "begun"]
 
 
 def test_a_job_that_is_stopped_ends_with_its_process(tmp_path):
