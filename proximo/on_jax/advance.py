@@ -127,7 +127,7 @@ class Several:
             self._pace = min(2 * pace, self._capacity)
         reached = {0: state, count: after}  # by number of iterations since `state`
         paces = [1] * (count - 1) + [pace]
-        return after, [Ended(layout.unflatten([x[k] for x in arrays]),
+        return after, [Ended(jax.tree.unflatten(layout, [x[k] for x in arrays]),
                              partial(self._asked_for, reached, k + 1, paces[k])) for k in range(count)]
 
     def _start(self, state: TrainState, done: int) -> Started:
