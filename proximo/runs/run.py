@@ -101,11 +101,12 @@ def check_new(folders: Sequence[Path], resume_line: str) -> None:
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
             begun = "" if has_begun(folder) else f" {NOT_BEGUN}"
-            raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or choose "
-                             f"another folder with --run-dir.{begun}")
+            raise UsageError(f"{folder} contains a run already. Resume it with `{resume_line}`, or start it with "
+                             "--resume auto (resume=\"auto\"), which continues a run that is there, or choose another "
+                             f"folder with --run-dir (run_dir=...).{begun}")
         if any((folder / "checkpoints").glob("[0-9]*")):
             raise UsageError(f"{folder} contains checkpoints of a run without its config.json. Move them to another "
-                             "place, or choose another folder with --run-dir.")
+                             "place, or choose another folder with --run-dir (run_dir=...).")
 
 
 def has_begun(folder: Path) -> bool:
