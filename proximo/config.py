@@ -146,6 +146,8 @@ class Config:
     """name of the experiment, a part of the run's name; empty: the name of the variant"""
     run_dir: str = setting("", group="logging")
     """folder of the run; empty: runs/ENV__NAME__SEED__TIME"""
+    log_every: int = setting(1, group="logging", minimum=1, resume="free")
+    """iterations per line of metrics.csv, TensorBoard and trackers, which has their means (episodes.csv: every one)"""
     keep_checkpoints: int = setting(2, group="logging", minimum=0, resume="free")
     """number of newest checkpoints to keep, of which at most one a second is written; 0: write and keep all"""
     require_same_cpu: bool = setting(False, group="logging", resume="free")
@@ -195,8 +197,7 @@ class Config:
     """GPU of each process, in order of rank; empty: the GPU with the number of the local rank"""
 
     def __post_init__(self) -> None:
-        """Replace True and False in fields that have choices instead of a switch."""
-        vars(self).update(with_switch(self))
+        vars(self).update(with_switch(self))  # replaces True and False in fields with choices instead of a switch
 
     @property
     def batch_size(self) -> int:
@@ -237,10 +238,8 @@ class Config:
     def _annealed(self, schedule: str | bool, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
-        if schedule == "linear":
-            return remaining
         cos = math.cos if isinstance(remaining, (int, float)) else remaining.__array_namespace__().cos  # of jax.numpy
-        return 0.5 - 0.5 * cos(math.pi * remaining)
+        return remaining if schedule == "linear" else 0.5 - 0.5 * cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
         """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""

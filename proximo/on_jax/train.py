@@ -112,7 +112,6 @@ class History:
 
 def mean_latest(latest: dict[str, np.ndarray]) -> dict[str, float]:
     """Return the means over the environments in which an episode has finished; NaN where there is none."""
-    known = ~np.isnan(latest["ret"])
-    count = np.count_nonzero(known)
+    count = np.count_nonzero(known := ~np.isnan(latest["ret"]))
     return {f"charts/avg_episodic_{name}": float(latest[field][known].sum() / count) if count else float("nan")
             for name, field in (("return", "ret"), ("length", "length"))}

@@ -16,6 +16,7 @@ from proximo.runs.clock import Clock
 from proximo.runs.console import Meter, Progress
 from proximo.runs.csv_file import CsvFile, files_of
 from proximo.runs.events import EventFile
+from proximo.runs.log_window import Window
 from proximo.runs.run import Run
 from proximo.runs.trackers import start_tracker, tracker_name
 from proximo.types import FinishedEpisodes
@@ -53,6 +54,7 @@ class Log:
         self.episodes: int = kept.get("episodes", 0)
         self._returns: deque[float] = deque(kept.get("last_returns", ()), LAST_EPISODES)
         self._lengths: deque[int] = deque(kept.get("last_lengths", ()), LAST_EPISODES)
+        self._window = Window(run.cfg.log_every, kept.get("window"))
         self._left_out: set[str] = set()  # names that metrics.csv has no column for
         self._evaluated: float | None = kept.get("evaluated")  # mean return of the last evaluation
         self._tracker_ids: dict[str, str] = kept.get("tracker_ids", {})
@@ -78,28 +80,32 @@ class Log:
             self._opened = opened.pop_all()  # close() closes it
         self._flushed = perf_counter()
 
-    def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: FinishedEpisodes) -> None:
-        """Write one line of metrics, and the episodes that have finished. This takes about 0.1 ms.
+    def iteration(self, iteration: int, step: int, metrics: dict[str, float], finished: FinishedEpisodes,
+                  last: bool = False) -> None:
+        """Write one line of metrics if one is due, and the episodes that have finished. This takes about 0.1 ms.
 
         Args:
             iteration: Number of the iteration, from 1.
             step: Environment steps of the whole run so far.
             metrics: Values by name. A name that the first iteration did not have is left out of metrics.csv.
             finished: The episodes that ended in this iteration.
+            last: Whether the run ends after it.
         """
         seconds = self._clock.count_iteration(step)
         self._step = step
         values = self._charts(finished) | {name: float(value) for name, value in metrics.items()}
         if not math.isnan(evaluated := values.get("eval/return_mean", math.nan)):
             self._evaluated = evaluated
+        line = self._window.add(iteration, values, len(finished.ret), last)
         with files_of(self._run.folder):
-            self._write_metrics(f"{iteration},{step},{seconds:.3f}", values)
+            if line is not None:
+                self._write_metrics(f"{iteration},{step},{seconds:.3f}", line)
+                self._write_events(step, line, finished)
             self._write_episodes(finished, seconds)
-            self._write_events(step, values, finished)
             if perf_counter() - self._flushed > FLUSH_SECONDS:
                 self._flush()
-        if self._tracker:
-            self._tracker.log({k: v for k, v in values.items() if not math.isnan(v)}, step)
+        if self._tracker and line is not None:
+            self._tracker.log({k: v for k, v in line.items() if not math.isnan(v)}, step)
         if self._meter:
             left = self._clock.seconds_left((self._run.cfg.num_iterations - iteration) * step / iteration)
             self._meter.update(self._progress(iteration, left))
@@ -124,6 +130,7 @@ class Log:
             self._flush()
         return {"metrics_bytes": self._metrics.size, "episodes_bytes": self._episode_file.size,
                 "clock": self._clock.state(), "step": self._step, "episodes": self.episodes,
+                "window": self._window.state(),
                 "evaluated": self._evaluated, "last_returns": list(self._returns), "last_lengths": list(self._lengths),
                 "tracker_ids": self._tracker_ids}
 

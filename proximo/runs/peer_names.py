@@ -6,7 +6,7 @@ PEERS = {  # names of Stable-Baselines3 and others
     "algo": "PPO is the only algorithm", "batch_size": MINIBATCH, "minibatch_size": MINIBATCH,
     "normalize_value": POPART, "popart": POPART, "value_norm": POPART,
     "callback": "Use callbacks=[FUNCTION]", "eval_freq": "Use eval_every=...",
-    "n_eval_episodes": "Use eval_episodes=...",
+    "n_eval_episodes": "Use eval_episodes=...", "log_interval": "Use log_every=...", "log_freq": "Use log_every=...",
     "eval_env": "Use eval_every=... with eval_env_kwargs={...}, or proximo.evaluate(it.model(), env=...) in a callback",
     "features_extractor_class": "Use make_agent=FUNCTION for a network of your own", "clip_range": "Use clip_coef=...",
     "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",

@@ -110,14 +110,14 @@ class Watcher:
             packed_states(self.callbacks)  # one that cannot be saved is an error now, not at the first checkpoint
         if self.stop_reason:
             log.end_early(self.stop_reason)
-        log.iteration(it.iteration, it.steps, it.stats | returned, it.finished)
+        last = it.iteration == self.run.cfg.num_iterations or bool(self.stop_reason)
+        log.iteration(it.iteration, it.steps, it.stats | returned, it.finished, last)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
         if it.iteration == cfg.checkpoint_every and not (it.keeps_state or log.episodes):
             warn(f"No episode has ended in {it.iteration} iterations, after which the environments are made again, "
                  f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} "
                  "iterations between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
-        last = it.iteration == cfg.num_iterations or bool(self.stop_reason)
         due = it.iteration % cfg.checkpoint_every == 0
         saving = last or leaving or (due and (stopped or not (spare and cfg.keep_checkpoints)))
         if saving:

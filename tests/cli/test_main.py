@@ -53,7 +53,7 @@ SAME_WEIGHTS = {
     "exp_name": "--exp-name other", "info_metrics": "--info-metrics is_success", "framework": "--framework torch", "engine": "--engine gym",
     "device": "--device cpu",
     "cuda": "--no-cuda", "torch_deterministic": "--no-torch-deterministic", "threads": "--threads 1",
-    "logger": "--logger console", "keep_checkpoints": "--keep-checkpoints 0", "env_workers": "--env-workers 1",
+    "logger": "--logger console", "log_every": "--log-every 3", "keep_checkpoints": "--keep-checkpoints 0", "env_workers": "--env-workers 1",
     "eval_every": "--eval-every 64", "eval_env_kwargs": "--eval-every 64 --eval-env-kwargs max_episode_steps=9",
     "eval_episodes": "--eval-every 64 --eval-episodes 2",
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
