@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from proximo.config import Config
-from proximo.envs.mujoco_state import Kept, draws, find_objects, read_simulation, write_simulation
+from proximo.envs.mujoco_state import Kept, find_objects, only_draws, read_simulation, write_simulation
 from proximo.envs.state_codes import (
     OpaqueError,
     decode_value,
@@ -187,4 +187,4 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
 
 
 def _may_hold_state(name: str, value: Any, seen: dict[int, Any]) -> bool:
-    return not draws(name, value) and holds_state(value, seen)
+    return not only_draws(name, value) and holds_state(value, seen)

@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     value: Any
 
 
-def draws(name: str, value: Any) -> bool:
+def only_draws(name: str, value: Any) -> bool:
     """Return whether an attribute only draws, or is a constant of MuJoCo."""
     kind = type(value)
     return name in ("render_mode", "mujoco_renderer") or f"{kind.__module__}.{kind.__qualname__}".startswith(DRAWS)
@@ -63,7 +63,7 @@ def find_objects(layers: Sequence[Any]) -> list[Any]:
                     found.pop(id(one), None)  # the order is that of a list where an attribute holds one of its items
                     found[id(one)] = one
             elif id(value) not in known and (type(value) in CONTAINERS or (
-                    not inside and _is_plain(value) and not draws(name, value))):
+                    not inside and _is_plain(value) and not only_draws(name, value))):
                 known.add(id(value))
                 owners.append(value)
     models = [one for one in found.values() if isinstance(one, mujoco.MjModel)]
