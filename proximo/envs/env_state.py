@@ -1,6 +1,6 @@
-"""The state of a Gymnasium environment without pickle: numbers, strings, arrays and random generators.
+"""The state of a Gymnasium environment without pickle: numbers, strings, arrays, generators, simulations of MuJoCo.
 
-If an attribute holds something else (the world of a physics engine, an unknown object), there is no state. A run then
+If an attribute holds something else (the world of another engine, an unknown object), there is no state. A run then
 makes its environments again instead of continuing them with a part of their state.
 """
 
