@@ -1,16 +1,17 @@
-"""The state of a Gymnasium environment without pickle: numbers, strings, arrays and random generators.
+"""The state of a Gymnasium environment without pickle: numbers, strings, arrays, generators, simulations of MuJoCo.
 
-If an attribute holds something else (the world of a physics engine, an unknown object), there is no state. A run then
+If an attribute holds something else (the world of another engine, an unknown object), there is no state. A run then
 makes its environments again instead of continuing them with a part of their state.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import gymnasium
 
 from proximo.config import Config
+from proximo.envs.mujoco_state import Kept, find_objects, only_draws, read_simulation, write_simulation
 from proximo.envs.state_codes import (
     OpaqueError,
     decode_value,
@@ -62,15 +63,13 @@ def check_masks(kept: bool, now: bool) -> None:
                          "environment of the run.")
 
 
-def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
+def get_env_state(env: gymnasium.Env) -> dict[str, Any]:
     """Return all attributes of an environment and its wrappers that may hold state.
 
-    Args:
-        env: The environment.
-        excluded: Names of attributes of the innermost environment that the caller saves in another way.
+    If it has simulations of MuJoCo, also their state, and the attributes of the objects that it is made of.
 
     Returns:
-        {depth of the wrapper: {attribute: code}}.
+        {depth of the wrapper: {attribute: code}, "objects": {number: state}}; without "objects" if there are none.
 
     Raises:
         OpaqueError: An attribute cannot be saved, or the environment draws in a window.
@@ -78,64 +77,97 @@ def get_env_state(env: gymnasium.Env, excluded: tuple[str, ...] = ()) -> dict[st
     if getattr(env, "render_mode", None) == "human":
         raise OpaqueError("it draws in a window, which pygame closes together with that of a copy")
     layers = _layers(env)
-    seen: dict[int, Any] = {id(layer): layer for layer in layers}
-    for layer in layers:
-        _refuse_slots(layer)
-    return {str(depth): {name: code for name, value in vars(layer).items()
-                         if layer is not layers[-1] or name not in excluded
-                         for code in _encode_attribute(name, value, seen)}
-            for depth, layer in enumerate(layers)}
+    objects = find_objects(layers)
+    seen = _seen(layers, objects)
+    state = {str(depth): _encode_attributes(layer, seen) for depth, layer in enumerate(layers)}
+    kept = {str(i): {"kind": type(one).__qualname__}
+            | (read_simulation(one) or {"attributes": _encode_attributes(one, seen, f"{type(one).__name__}.")})
+            for i, one in enumerate(objects)}
+    return state | ({"objects": kept} if kept else {})
 
 
-def _refuse_slots(layer: gymnasium.Env) -> None:
-    """Raise OpaqueError if an attribute of a layer is in the __slots__ of its class, which vars() does not have."""
-    for kind in type(layer).__mro__:
+def _seen(layers: Sequence[gymnasium.Env], objects: Sequence[Any]) -> dict[int, Any]:
+    return {id(layer): layer for layer in layers} | {id(one): Kept(i, one) for i, one in enumerate(objects)}
+
+
+def _encode_attributes(owner: Any, seen: dict[int, Any], prefix: str = "") -> dict[str, Any]:
+    _refuse_slots(owner)
+    return {name: code for name, value in vars(owner).items() for code in _encode_attribute(name, value, seen, prefix)}
+
+
+def _refuse_slots(owner: Any) -> None:
+    """Raise OpaqueError if an attribute of an object is in the __slots__ of its class, which vars() does not have."""
+    for kind in type(owner).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(layer, name) and name not in ("__dict__", "__weakref__"):
+            if hasattr(owner, name) and name not in ("__dict__", "__weakref__"):
                 raise OpaqueError(f"its attribute {name!r} is one of the __slots__ of {kind.__name__}")
 
 
-def _encode_attribute(name: str, value: Any, seen: dict[int, Any]) -> list[Any]:
-    """Return the code of an attribute, or nothing if it holds no state."""
+def _encode_attribute(name: str, value: Any, seen: dict[int, Any], prefix: str) -> list[Any]:
+    """Return the code of an attribute, or nothing if it holds no state. The prefix of its name is for errors."""
     try:
         if not _may_hold_state(name, value, seen):
             return []
         return [(encode_function if isinstance(value, FunctionType) else encode_value)(value, seen)]
     except OpaqueError as error:
-        raise OpaqueError(f"its attribute {name!r} holds {error}") from None
+        raise OpaqueError(f"its attribute '{prefix}{name}' holds {error}") from None
     except Exception as error:
-        raise OpaqueError(f"its attribute {name!r} cannot be read ({type(error).__name__}: {error})") from error
+        raise OpaqueError(f"its attribute '{prefix}{name}' cannot be read ({type(error).__name__}: {error})") from error
 
 
-def set_env_state(env: gymnasium.Env, state: dict[str, Any], excluded: tuple[str, ...] = ()) -> None:
-    """Make an environment continue from what get_env_state returned for another one of the same kind."""
-    layers = _layers(env)
-    seen: dict[int, Any] = {id(layer): layer for layer in layers}
-    for depth, layer in enumerate(layers):
-        attributes, codes = vars(layer), state[str(depth)]
-        for name in set(attributes).difference(codes, excluded if layer is layers[-1] else ()):
+def set_env_state(env: gymnasium.Env, state: Mapping[str, Any]) -> None:
+    """Make an environment continue from what get_env_state returned for another one of the same kind.
+
+    Raises:
+        ValueError: It is made of other objects.
+    """
+    state, layers = _of_now(state), _layers(env)
+    objects = find_objects(layers)
+    seen, kept = _seen(layers, objects), [*state.get("objects", {}).values()]
+    kinds, here = [one["kind"] for one in kept], [type(one).__qualname__ for one in objects]
+    if kinds != here:
+        raise ValueError(f"the saved state has the objects {kinds}, and this environment {here}")
+    for one, codes in zip(objects, kept, strict=True):
+        if "attributes" not in codes:
+            write_simulation(one, codes)
+    parts = [(layer, state[str(depth)]) for depth, layer in enumerate(layers)]
+    parts += [(one, codes["attributes"]) for one, codes in zip(objects, kept, strict=True) if "attributes" in codes]
+    for owner, codes in parts:
+        attributes = vars(owner)
+        for name in set(attributes).difference(codes):
             if not callable(attributes[name]) and _may_hold_state(name, attributes[name], seen):
                 del attributes[name]
         for name, code in codes.items():
-            attributes[name] = decode_value(code, attributes.get(name))
+            attributes[name] = decode_value(code, attributes.get(name), objects)
 
 
-def load_sharing(envs: Sequence[gymnasium.Env], load: Callable[[int], None]) -> None:
-    """Load the state of every environment. Dicts and lists that they share stay shared if their content is the same.
+def _of_now(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a state in the format of get_env_state; version 0.1 had another one for Gymnasium's class MujocoEnv."""
+    if "physics" not in state:
+        return state
+    bare = str(len(state["env"]) - 1)
+    model = {"kind": "MjModel"} | state.get("model", {})
+    data = {"kind": "MjData", "physics": state["physics"], "derived": state["derived"]}
+    attributes = state["env"][bare] | {"model": {"object": 0}, "data": {"object": 1}}
+    return state["env"] | {bare: attributes, "objects": {"0": model, "1": data}}
+
+
+def set_env_states(envs: Sequence[gymnasium.Env], states: Mapping[str, Any]) -> None:
+    """Make environments continue from states, by number. Dicts and lists that they share stay shared if they are equal.
 
     A program may change such an object instead of the environments. If the content differs, each environment gets a
     copy, and a warning says so.
 
     Args:
         envs: The environments.
-        load: Makes the environment of this number continue from its state.
+        states: What get_env_state returned for each.
     """
     shared = [(depth, name, value) for depth, layers in enumerate(zip(*map(_layers, envs))) if len(envs) > 1
               for name, value in vars(layers[0]).items() if isinstance(value, (dict, list))
               and all(vars(layer).get(name) is value for layer in layers)]
-    for i in range(len(envs)):
-        load(i)
+    for i, env in enumerate(envs):
+        set_env_state(env, states[str(i)])
     for depth, name, value in shared:
         layers = [vars(_layers(env)[depth]) for env in envs]
         if not all(same_value(layer.get(name), value) for layer in layers):
@@ -155,6 +187,4 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
 
 
 def _may_hold_state(name: str, value: Any, seen: dict[int, Any]) -> bool:
-    """Return whether an attribute may hold state. What draws (render_mode, pygame) does not."""
-    draws = name == "render_mode" or type(value).__module__.partition(".")[0] == "pygame"
-    return not draws and holds_state(value, seen)
+    return not only_draws(name, value) and holds_state(value, seen)

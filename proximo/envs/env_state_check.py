@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from proximo.envs.spaces import scripted_action
-from proximo.envs.state_codes import OpaqueError
+from proximo.envs.state_codes import OpaqueError, same_value
 from proximo.errors import ProximoError, notify, warn, warn_once
 from proximo.protocols import Step, VecEnv
 
@@ -79,7 +79,10 @@ def _continues(model: Replayable, copy: Replayable) -> bool:
     step = model.reset()
     for t in range(BEFORE + AFTER + AGAIN):
         if t == BEFORE:
-            copy.load(model.snapshot())
+            kept = model.snapshot()
+            copy.load(kept)
+            if not same_value(copy.snapshot(), kept):
+                return False
         if t == BEFORE + AFTER and not np.array_equal(model.begin_episode(), copy.begin_episode()):
             return False
         action = _random_action(model, step, rng)

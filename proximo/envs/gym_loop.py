@@ -8,14 +8,13 @@ import gymnasium
 import numpy as np
 
 from proximo.envs.calls import call_method
-from proximo.envs.env_state import warn_if_opaque
+from proximo.envs.env_state import get_env_state, set_env_states, warn_if_opaque
 from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import check_repeats, frames_of
 from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
-from proximo.envs.mujoco_state import read_state, write_states
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env, make_into
@@ -208,7 +207,7 @@ class GymEnvs:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state, exact or not; OpaqueError if it cannot be saved."""
-        return {"envs": {str(i): read_state(env) for i, env in enumerate(self._envs)}, "time": self._time,
+        return {"envs": {str(i): get_env_state(env) for i, env in enumerate(self._envs)}, "time": self._time,
                 "episodes": self._episodes.state(), "over": self._over.copy(), "masked": self._masks is not None}
 
     def begin_episode(self) -> np.ndarray:
@@ -217,7 +216,7 @@ class GymEnvs:
         return self._begin(0, None)
 
     def load(self, state: dict[str, Any]) -> None:
-        write_states(self._envs, state["envs"])
+        set_env_states(self._envs, state["envs"])
         self._episodes.load(state["episodes"])
         self._time, self._any_over = int(state["time"]), True
         if state["masked"] and self._masks is None:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proximo.envs.env_state import get_env_state, set_env_state
 from proximo.envs.gym_checks import reset_answer, terminal
-from proximo.envs.mujoco_state import read_state, write_state
 from proximo.envs.parallel_checks import agents_of, answer_of_step, name_of_game, number
 from proximo.errors import EnvError, ProximoError, what_failed
 
@@ -130,10 +130,10 @@ class ParallelGame:
 
     def state(self) -> dict[str, Any]:
         """Return everything that continues the game; OpaqueError if it cannot be saved."""
-        return {"env": read_state(self.env), "acting": self.acting.copy(), "ended": self._ended.copy(),
+        return {"env": get_env_state(self.env), "acting": self.acting.copy(), "ended": self._ended.copy(),
                 "time": self._time}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from what state() returned."""
-        write_state(self.env, state["env"])
+        set_env_state(self.env, state["env"])
         self.acting[:], self._ended[:], self._time = state["acting"], state["ended"], int(state["time"])

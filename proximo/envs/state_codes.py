@@ -2,12 +2,15 @@
 
 import types
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+
+from proximo.envs.mujoco_state import Kept, find_part, make_part
 
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "deque": deque}
 MOST_BYTES = 8  # of a number, as files can store it
@@ -27,10 +30,10 @@ def holds_state(value: Any, seen: dict[int, Any]) -> bool:
 
     Args:
         value: What an attribute holds.
-        seen: The environment, its wrappers and the objects encoded so far, by id.
+        seen: The environment, its wrappers, `Kept` for objects, and what was encoded so far, by id.
     """
     if isinstance(value, gymnasium.Env):
-        return id(value) not in seen
+        return seen.get(id(value)) is not value
     if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
         owner: Any = value.__self__
         return owner is not None and (not isinstance(owner, (gymnasium.Env, *STATELESS)) or holds_state(owner, seen))
@@ -67,8 +70,8 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
 
     Args:
         value: What an attribute holds.
-        seen: The environment, its wrappers and the objects encoded so far, by id; changed in place. None: attributes
-            may share objects.
+        seen: The environment, its wrappers, `Kept` for objects, and what was encoded so far, by id; changed in place.
+            None: attributes may share objects.
 
     Raises:
         OpaqueError: The value is of another type, or it was encoded before: two attributes share the object, and would
@@ -78,6 +81,10 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
         return value
     if isinstance(value, np.generic):
         return {"scalar": encode_array(np.asarray(value))}
+    if seen and isinstance(kept := seen.get(id(value)), Kept):
+        return {"object": kept.number}
+    if seen and type(value) is np.ndarray and (part := find_part(value, seen)):
+        return {"part": part}
     _add_seen(value, seen)
     if type(value) is np.ndarray:
         return {"array": encode_array(value)}
@@ -163,18 +170,23 @@ def encode_array(value: np.ndarray) -> Any:
     raise OpaqueError(f"an array of {value.dtype}")
 
 
-def decode_value(code: Any, present: Any = None) -> Any:
+def decode_value(code: Any, present: Any = None, objects: Sequence[Any] = ()) -> Any:
     """Return the value that encode_value encoded.
 
     Args:
         code: What encode_value returned.
         present: What is in its place now, or None. Generators, spaces and functions are changed in place.
+        objects: What Kept.number counts.
 
     Raises:
         ValueError: There is no space in the place of one, or another function.
     """
     if not isinstance(code, dict):
         return code
+    if "object" in code:
+        return objects[code["object"]]
+    if "part" in code:
+        return make_part(code["part"], objects)
     if "scalar" in code:
         return decode_array(code["scalar"])[()]
     if "array" in code:
@@ -191,15 +203,17 @@ def decode_value(code: Any, present: Any = None) -> Any:
             raise ValueError("the saved state has a function where this environment has none, or another one")
         for i, one in code["variables"].items():
             cell: Any = (present.__closure__ or ())[int(i)]
-            cell.cell_contents = decode_value(one, cell.cell_contents)
+            cell.cell_contents = decode_value(one, cell.cell_contents, objects)
         return present
     if "keys" in code:
         keys, held = decode_value(code["keys"]), present if type(present) is dict else {}
-        return dict(zip(keys, decode_value(code["values"], [held.get(key) for key in keys]), strict=True))
+        values = decode_value(code["values"], [held.get(key) for key in keys], objects)
+        return dict(zip(keys, values, strict=True))
     kind = next((name for name in SEQUENCES if name in code), "list")
     items = list(code[kind].values() if isinstance(code[kind], dict) else code[kind])
     same = type(present) is SEQUENCES[kind] and len(present) == len(items)
-    items = [decode_value(item, one) for item, one in zip(items, present if same else [None] * len(items), strict=True)]
+    now = present if same else [None] * len(items)
+    items = [decode_value(item, one, objects) for item, one in zip(items, now, strict=True)]
     return deque(items, code["longest"]) if kind == "deque" else SEQUENCES[kind](items)
 
 

@@ -19,7 +19,6 @@ from gymnasium.wrappers import (
 )
 
 import proximo
-from proximo.envs.env_state import get_env_state, set_env_state
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import warn_once
@@ -386,27 +385,6 @@ def test_arrays_keep_their_order_in_the_memory(tmp_path):
         step = envs.step(action)
         assert same_steps(step, other.step(action))
     assert envs.keeps_state
-
-
-class Remembering(gymnasium.Wrapper):
-    """Has attributes with the names that MuJoCo's environments have for what MuJoCo saves by itself."""
-
-    data = model = 0
-
-    def reset(self, *, seed=None, options=None):
-        self.data, self.model = self.data + 1, 2 * self.data
-        return self.env.reset(seed=seed, options=options)
-
-
-def test_attributes_of_wrappers_are_saved_whatever_their_names():
-    """Names that the caller saves in another way are those of the environment inside."""
-    env, other, names = Remembering(Plain()), Remembering(Plain()), ("data", "model")
-    for _ in range(5):
-        env.reset(seed=1)
-    env.unwrapped.data = object()  # cannot be encoded
-    set_env_state(other, get_env_state(env, names), names)
-    assert (other.data, other.model) == (env.data, env.model) == (5, 8)
-    assert not hasattr(other.unwrapped, "data")
 
 
 def test_spaces_in_dicts_and_lists_are_saved():

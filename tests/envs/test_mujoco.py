@@ -220,8 +220,8 @@ def test_models_take_one_array_of_a_checkpoint_each(caplog):
     envs = make_mujoco(replace(RAW, env_id="Hopper-v4"), [1])
     envs.reset()
     state, (model,) = envs.state(), call_envs(envs, "get_wrapper_attr", "model")
-    kept = state["envs"]["0"]["model"]
-    assert [name for name, value in kept.items() if isinstance(value, np.ndarray)] == ["numbers"] and len(kept) == 2
+    kept = state["envs"]["0"]["objects"]["0"]
+    assert [name for name, value in kept.items() if isinstance(value, np.ndarray)] == ["numbers"] and len(kept) == 4
     model.body_mass *= 2
     changed = model.body_mass.copy()
     kept["layout"] += 1
@@ -229,12 +229,29 @@ def test_models_take_one_array_of_a_checkpoint_each(caplog):
     assert (model.body_mass == changed).all() and "of another model or version of MuJoCo" in caplog.text
 
 
-def test_a_state_without_a_model_is_loaded():
-    """Checkpoints of version 0.1 have none."""
-    envs, others = (make_mujoco(replace(RAW, env_id="Hopper-v4"), [seed]) for seed in (1, 2))
+DERIVED = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com",
+           "cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "qfrc_actuator", "actuator_force", "sensordata")
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_a_state_of_version_01_is_loaded(has_model):
+    """It had no masses first, then those of the model beside the attributes; derived arrays by name."""
+    envs, others = (make_mujoco(replace(RAW, env_id="Ant-v5"), [seed]) for seed in (1, 2))
     envs.reset(), others.reset()
+    (env,) = call_envs(envs, "get_wrapper_attr", "unwrapped")
+    if has_model:
+        env.model.body_mass *= 2
+    for action in actions(envs, 30):
+        envs.step(action)
     state = envs.state()
-    assert state["envs"]["0"].pop("model")
-    others.load(state)
-    for action in actions(envs, 20):
+    now = state["envs"]["0"]
+    physics = np.empty(mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_getState(env.model, env.data, physics, mujoco.mjtState.mjSTATE_INTEGRATION)
+    then = {"env": {depth: {name: code for name, code in one.items() if name not in ("model", "data")}
+                    for depth, one in now.items() if depth != "objects"},
+            "physics": physics, "derived": {name: getattr(env.data, name).copy() for name in DERIVED}}
+    if has_model:
+        then["model"] = {name: now["objects"]["0"][name] for name in ("layout", "numbers")}
+    others.load(state | {"envs": {"0": then}})
+    for action in actions(envs, 60, seed=1):
         assert same_steps(envs.step(action), others.step(action))
