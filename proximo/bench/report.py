@@ -39,7 +39,7 @@ from proximo.bench.results import (
     scores_of,
 )
 from proximo.bench.statistics import estimate, require_packages
-from proximo.bench.text import Table, count_text
+from proximo.bench.text import Table, count_text, names_text, settings_lines
 from proximo.models.pictures import color_places
 from proximo.runs.command_line import command_line
 from proximo.runs.files import refuse_links
@@ -49,6 +49,7 @@ CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "
                "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts", "runs", "evaluated",
                "most_steps", "failed", "unfinished")
 MOST_COMMANDS = 20
+MOST_NAMED = 20  # groups in a sentence
 
 
 def report(directory: str | Path, out: str | Path = "") -> Path:
@@ -109,12 +110,12 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any], w
         parts.append(f"Compared with published results: {', '.join(counts)}, "
                      f"{verdicts.count('')} without a verdict.")
     if silent:
-        parts.append(f"No episode ended in {', '.join(silent)}, so there is no return to show.")
+        parts.append(f"No episode ended in {names_text(silent, MOST_NAMED)}, so there is no return to show.")
     if fewer:
-        parts.append(f"No episode ended in {', '.join(fewer)}. The returns are those of the others.")
+        parts.append(f"No episode ended in {names_text(fewer, MOST_NAMED)}. The returns are those of the others.")
     if lost := [f"{count_text(found.failed, 'run')} in {env_id} ({label})"
                 for (env_id, label), found in lacking_runs(runs).items() if found.failed and (env_id, label) in groups]:
-        parts.append(f"Failed: {', '.join(lost)}. The numbers are those of the others.")
+        parts.append(f"Failed: {names_text(lost, MOST_NAMED)}. The numbers are those of the others.")
     few = min(filter(None, scored.values()), default=0)
     if 0 < few < 5:
         parts.append(f"Some groups have only {count_text(few, 'seed')}. Bootstrap intervals of fewer than five seeds "
@@ -155,7 +156,8 @@ def _settings(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) 
     sections, labels = [], list(dict.fromkeys(label for _, label in groups))
     rows = [[name, *(cells[label] for label in labels)] for name, cells in sorted(differing_settings(groups).items())]
     if rows:
-        sections.append(Section("Hyper-parameters that differ", [Table(head=["field", *labels], rows=rows)]))
+        head, *lines = settings_lines(["field", *labels], rows)
+        sections.append(Section("Hyper-parameters that differ", [Table(head=head, rows=lines)]))
     versions: dict[str, set[str]] = {}
     for run in runs:
         for name, value in run.versions.items():

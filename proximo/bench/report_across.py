@@ -9,8 +9,17 @@ from proximo.bench.report_page import Part, Picture, Section
 from proximo.bench.report_pictures import human_picture, profiles_picture
 from proximo.bench.report_tables import atari_table
 from proximo.bench.results import Groups, metric_of, scores_of, steps_of
-from proximo.bench.statistics import Estimate, estimate, normalise, performance_profiles, probability_of_improvement
+from proximo.bench.statistics import (
+    Estimate,
+    estimate,
+    iqm,
+    normalise,
+    performance_profiles,
+    probability_of_improvement,
+)
 from proximo.bench.text import Table, interval_text, number_text
+
+MOST_COMPARED = 10  # settings of a section: each pair of them needs a bootstrap
 
 
 def across_environments(groups: Groups) -> list[Section]:
@@ -29,18 +38,29 @@ def across_environments(groups: Groups) -> list[Section]:
     for env_id in dict.fromkeys(env_id for env_id, _ in groups):
         present = tuple(label for label in labels if len(_scores(groups, env_id, label)))
         families.setdefault(present, []).append(env_id)
-    sections += [Section(f"Comparison of {', '.join(present)}", _compare_labels(groups, present, env_ids))
+    sections += [Section(_title(present, env_ids), _compare_labels(groups, present, env_ids))
                  for present, env_ids in families.items() if len(present) > 1]
     return sections
 
 
+def _title(labels: Sequence[str], env_ids: Sequence[str]) -> str:
+    if len(labels) <= MOST_COMPARED:
+        return f"Comparison of {', '.join(labels)}"
+    where = env_ids[0] if len(env_ids) == 1 else f"{len(env_ids)} environments"
+    return f"Comparison of {len(labels)} settings in {where}"
+
+
 def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str]) -> list[Part]:
-    """Return aggregates, performance profiles and probabilities of improvement."""
+    """Return aggregates, performance profiles and probabilities of improvement of the best labels."""
     matrices, name = _matrices(groups, labels, env_ids)
+    best = sorted(labels, key=lambda label: -iqm(matrices[label]))[:MOST_COMPARED]
+    matrices = {label: matrix for label, matrix in matrices.items() if label in best}
     left_out = [f"{more} of {label} in {env_id}" for label, matrix in matrices.items() for env_id in env_ids
                 if (more := len(_scores(groups, env_id, label)) - len(matrix))]
-    steps = sorted({steps_of(run) for env_id in env_ids for label in labels for run in groups[env_id, label]})
-    notes: list[Part] = [f"The runs have different lengths: {', '.join(f'{one:,}' for one in steps)} steps."] * (
+    steps = sorted({steps_of(run) for env_id in env_ids for label in matrices for run in groups[env_id, label]})
+    notes: list[Part] = [f"This section has the {len(best)} of {len(labels)} settings with the highest interquartile "
+                         "mean."] * (len(best) < len(labels))
+    notes += [f"The runs have different lengths: {', '.join(f'{one:,}' for one in steps)} steps."] * (
         len(env_ids) == 1 and len(steps) > 1)
     notes += [f"In this section, all environments of a row have the same number of runs: the first ones of each. Left "
               f"out are {', '.join(left_out)}."] if left_out else []

@@ -9,7 +9,7 @@ import numpy as np
 from proximo.bench.ablations import Ablation
 from proximo.bench.curves import Axis, common_curves
 from proximo.bench.published import atari_game, atari_scores
-from proximo.bench.results import Groups, RunResult, metric_of
+from proximo.bench.results import Groups, RunResult, metric_of, scores_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text
 from proximo.models.pictures import PALETTE, color_places, drawn_text, plain_style
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 AXES: tuple[Axis, ...] = ("step", "seconds")
 UNITS = ((3 * 3600, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # used from so many seconds, length, name
 LEGEND_LINE = 0.21  # inches
+MOST_LINES = 20  # settings in the picture of an environment
 WORSE, BETTER, UNCLEAR = "#b3261e", "#1b7f3b", "#555555"
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # label -> x (P,), curves (seeds, P)
 
@@ -30,7 +31,8 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
                    places: Mapping[str, int] | None = None) -> str:
     """Draw the learning curves of one environment against steps and wall time.
 
-    An axis on which no group has a common range is left out. Groups without one on the first axis are named.
+    An axis on which no group has a common range is left out. Groups without one on the first axis are named. Of many
+    groups, those with the highest mean score are drawn.
 
     Args:
         env_id: The environment, for the title.
@@ -40,6 +42,8 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
     Returns:
         SVG, or an empty string if no episode ended.
     """
+    places, more = places or color_places([runs_of]), len(runs_of) - MOST_LINES
+    runs_of = _highest(runs_of)
     found: dict[Axis, Curves] = {}
     for axis in AXES:
         curves = {label: common_curves(runs, axis) for label, runs in runs_of.items()}
@@ -48,7 +52,6 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
     if not found:
         return ""
     metrics = sorted({metric_of(run.variant).removeprefix("episodic_") for runs in runs_of.values() for run in runs})
-    places = places or color_places([runs_of])
     colors = {label: _color(places[label]) for label in runs_of}
     figure = _figure(12 if len(found) > 1 else 7, 4.2)
     panels = figure.subplots(1, len(found), squeeze=False).ravel()
@@ -58,9 +61,20 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
     for label in runs_of:
         if label not in next(iter(found.values())):
             panels[0].plot([], [], " ", label=drawn_text(f"{label}: its runs have no range in common"))
+    if more > 0:
+        panels[0].plot([], [], " ", label=f"and {more} with lower scores")
     figure.suptitle(drawn_text(env_id.rpartition(":")[2]))
     _draw_legend(figure, panels[0], 130)
     return _svg(figure)
+
+
+def _highest(runs_of: Mapping[str, Sequence[RunResult]]) -> dict[str, Sequence[RunResult]]:
+    def mean(label: str) -> float:
+        scores = scores_of(runs_of[label], metric_of(runs_of[label][0].variant))
+        return scores.mean() if len(scores) else float("-inf")
+
+    kept = sorted(runs_of, key=mean, reverse=True)[:MOST_LINES]
+    return {label: runs for label, runs in runs_of.items() if label in kept}
 
 
 def _draw_legend(figure: "Figure", panel: "Axes", characters: int) -> None:

@@ -1,6 +1,7 @@
 """The sections of a report on single runs: curves that can be zoomed, warnings, videos, every hyper-parameter."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from proximo.bench.live.charts import curves_record, point_rows
@@ -9,12 +10,14 @@ from proximo.bench.live.warnings import warnings_of
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
 from proximo.bench.results import Groups, RunResult, metric_of, run_name
 from proximo.bench.sets import logging_fields
-from proximo.bench.text import Table
+from proximo.bench.text import MOST_COLUMNS, Table, names_text
 from proximo.errors import FilesError
 from proximo.runs.files import open_regular
 from proximo.runs.videos import TYPES, videos_of
 
 LARGEST_VIDEO = 4 << 20
+MOST_NAMED = 20  # runs of a warning
+MOST_VALUES = 5  # of a hyper-parameter, where there are many settings
 MOST_VIDEO_BYTES = 24 << 20  # of a whole report
 
 
@@ -41,7 +44,7 @@ def single_runs(runs: Sequence[RunResult], groups: Groups, directory: Path) -> l
     sections = [Section("Curves of every run", [Charts(records)])] if records else []
     if warned:
         table = Table(head=["metric", "range", "runs", "what people do"],
-                      rows=[[metric, f"{side} the usual one", ", ".join(names), advice]
+                      rows=[[metric, f"{side} the usual one", names_text(names, MOST_NAMED), advice]
                             for (metric, side, advice), names in warned.items()],
                       note="In brackets: the mean over the last lines of metrics.csv. The ranges are wide; a run can "
                            "also learn outside of them.")
@@ -71,13 +74,20 @@ def _videos(groups: Groups, directory: Path) -> list[Section]:
 
 
 def _hyper_parameters(groups: Groups) -> list[Section]:
-    """Show every hyper-parameter of every setting; of settings with several values in a group, all of them."""
+    """Show every hyper-parameter of every setting, with all values of a group; of many settings the first values."""
     labels: dict[str, list[RunResult]] = {}
     for (_, label), group in groups.items():
         labels.setdefault(label, []).extend(group)
     names = [name for name in dict.fromkeys(name for group in labels.values() for run in group for name in run.config)
              if name not in logging_fields() | {"env_id", "seed"}]
-    rows = [[name, *(" or ".join(dict.fromkeys(str(run.config.get(name, "-")) for run in group))
-                     for group in labels.values())] for name in names]
-    table = Table(head=["field", *labels], rows=rows)
+    columns = list(labels.values()) if len(labels) <= MOST_COLUMNS else [[*chain(*labels.values())]]
+    most = MOST_VALUES if len(labels) > MOST_COLUMNS else None
+    rows = [[name, *(_values(name, group, most) for group in columns)] for name in names]
+    table = Table(head=["field", *labels] if most is None else ["field", "values"], rows=rows)
     return [Section("Hyper-parameters", [Folded("Show every field", table)])] if rows else []
+
+
+def _values(name: str, runs: Sequence[RunResult], most: int | None) -> str:
+    values = list(dict.fromkeys(str(run.config.get(name, "-")) for run in runs))
+    more = f" or {len(values) - most} more" if most is not None and len(values) > most else ""
+    return " or ".join(values[:most]) + more

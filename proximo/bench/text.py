@@ -1,11 +1,13 @@
 """Tables, and how numbers, step counts, intervals and durations are written in them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from proximo.bench.statistics import Estimate
 
+MOST_COLUMNS = 12  # of a table with one column for each setting
 ROUNDING = 1e-9  # smaller differences of scores are those of rounding
 
 
@@ -45,6 +47,24 @@ def duration_text(seconds: float) -> str:
     if seconds >= 3600:
         return f"{seconds // 3600}h{seconds % 3600 // 60:02}"
     return f"{seconds // 60}m{seconds % 60:02}" if seconds >= 60 else f"{seconds}s"
+
+
+def settings_lines(head: list[str], rows: list[list[str]]) -> list[list[str]]:
+    """Return the lines of a table of settings, its head first: with a column for each, or of many with a line for each.
+
+    Args:
+        head: "field" and the labels of the settings.
+        rows: The name of a field and its value in each setting.
+    """
+    if len(head) <= max(MOST_COLUMNS, len(rows)):
+        return [head, *rows]
+    (_, *fields), *lines = map(list, zip(head, *rows))
+    return [["run", *fields], *lines]
+
+
+def names_text(names: Sequence[str], most: int) -> str:
+    """Write the first `most` names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def count_text(count: int, noun: str) -> str:

@@ -102,6 +102,7 @@ class PureVec:
 
     arrays = "jax"
     frames: FrameStack | None = None
+    play: Play
     render_fps: float | None = None
 
     def __init__(self, pure: PureEnv, seed: int, play: Play = "inside",

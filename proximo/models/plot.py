@@ -135,23 +135,33 @@ def group_curves(curves: Sequence[Curve]) -> Panels:
     for env_id in sorted({curve.config["env_id"] for curve in curves}):
         present = [curve for curve in curves if curve.config["env_id"] == env_id]
         groups = panels.setdefault(env_id, {})
+        differing = {variant: _differing([curve.config for curve in present if curve.variant == variant], skipped)
+                     for variant in {curve.variant for curve in present}}
         for curve in present:
-            rivals = [other.config for other in present if other.variant == curve.variant]
-            differing = [f"{name}={_short(value, [rival.get(name) for rival in rivals])}"
-                         for name, value in curve.config.items() if name not in skipped
-                         and any(rival.get(name) != value for rival in rivals)]
-            groups.setdefault(", ".join([curve.variant, *differing]), []).append(curve)
+            digits = differing[curve.variant]
+            settings = [f"{name}={_short(value, digits[name])}" for name, value in curve.config.items()
+                        if name in digits]
+            groups.setdefault(", ".join([curve.variant, *settings]), []).append(curve)
     return panels
 
 
-def _short(value: Any, rivals: Collection[Any]) -> str:
-    """Return a value as text; a long number with as few digits as distinguish it and its rivals, and them from 1."""
-    if not isinstance(value, float) or len(str(value)) <= SHORT:
-        return str(value)
-    numbers = {one for one in (value, *rivals) if isinstance(one, float)}
-    digits = next((few for few in (3, 5, 8) if len({f"{one:.{few}g}" for one in numbers}) == len(numbers) and all(
+def _differing(configs: Sequence[dict[str, Any]], skipped: Collection[str]) -> dict[str, int]:
+    """Return the fields that are not equal in all configurations, and how many digits distinguish their values."""
+    first = configs[0]
+    names = dict.fromkeys(name for config in configs for name in config if name not in skipped)
+    return {name: _digits({value for config in configs if isinstance(value := config.get(name), float)})
+            for name in names if any(config.get(name) != first.get(name) for config in configs)}
+
+
+def _digits(numbers: Collection[float]) -> int:
+    """Return the least number of digits that distinguish numbers, and them from 1."""
+    return next((few for few in (3, 5, 8) if len({f"{one:.{few}g}" for one in numbers}) == len(numbers) and all(
         isclose(1 - float(f"{one:.{few}g}"), 1 - one, rel_tol=0.01) for one in numbers)), 17)
-    return f"{value:.{digits}g}"
+
+
+def _short(value: Any, digits: int) -> str:
+    """Return a value as text; a long number with so many digits."""
+    return f"{value:.{digits}g}" if isinstance(value, float) and len(str(value)) > SHORT else str(value)
 
 
 def read_curve(run: Path, metric: str = "") -> Curve:

@@ -4,14 +4,14 @@ import numbers
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from proximo.errors import COLUMNS, UsageError, call_part, is_column
 
 if TYPE_CHECKING:
     from proximo.types import Iteration
 
-Callback = Callable[["Iteration"], Mapping[str, float] | None]  # returns metrics for the log, or None
+Callback = Callable[["Iteration"], Mapping[str, SupportsFloat] | None]  # returns metrics for the log, or None
 
 
 class StopTraining(Exception):

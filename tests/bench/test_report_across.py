@@ -107,3 +107,13 @@ def test_the_human_normalised_curve_is_the_median_over_games_of_means_over_seeds
     human_picture(groups, ["ppo"])
     (line,) = figures[0].axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), 100 * np.median(means))
+
+
+def test_of_many_settings_the_best_are_compared():
+    """Each pair needs a bootstrap. Of twelve settings, the two with the lowest scores are left out."""
+    groups = {("A-v0", f"s{k:02}"): runs_of("A-v0", f"s{k:02}", [k, k + 0.5]) for k in range(12)}
+    (section,) = across_environments(groups)
+    aggregates, pairs = (part.rows for part in section.parts if isinstance(part, Table))
+    assert section.title == "Comparison of 12 settings in A-v0"
+    assert [row[0] for row in aggregates] == [f"s{k:02}" for k in range(2, 12)] and len(pairs) == 45
+    assert section.parts[0] == "This section has the 10 of 12 settings with the highest interquartile mean."

@@ -6,6 +6,7 @@ from proximo.bench.report import report
 from proximo.bench.report_page import Charts, Folded, Video
 from proximo.bench.report_runs import single_runs
 from proximo.bench.results import group_runs, read_runs
+from proximo.bench.text import names_text, settings_lines
 from tests.support.run_folders import RunFolder
 
 
@@ -45,6 +46,18 @@ def test_every_hyper_parameter(tmp_path):
     (folded,) = sections_of(tmp_path)["Hyper-parameters"]
     assert isinstance(folded, Folded) and folded.table.head == ["field", "ppo", "ppo-gamma=0.9"]
     assert ["gamma", "0.99", "0.9"] in folded.table.rows and ["total_timesteps", "10000", "10000"] in folded.table.rows
+
+
+def test_many_settings_have_no_column_each(tmp_path):
+    """Of 14 settings, the table of all fields has the first values, and that of differing fields a line for each setting."""
+    for k in range(14):
+        RunFolder(tmp_path / f"run{k:02}", gamma=0.5 + k / 100).grow(1).finish()
+    (folded,) = sections_of(tmp_path)["Hyper-parameters"]
+    assert folded.table.head == ["field", "values"] and ["total_timesteps", "10000"] in folded.table.rows
+    assert ["gamma", "0.5 or 0.51 or 0.52 or 0.53 or 0.54 or 9 more"] in folded.table.rows
+    head, *lines = settings_lines(["field", *(f"s{k}" for k in range(14))], [["gamma", *map(str, range(14))]])
+    assert head == ["run", "gamma"] and lines == [[f"s{k}", str(k)] for k in range(14)]
+    assert names_text(["a", "b", "c"], 2) == "a, b and 1 more" and names_text(["a", "b"], 2) == "a, b"
 
 
 def test_jobs_that_have_not_started_are_counted(tmp_path):

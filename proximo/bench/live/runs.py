@@ -21,6 +21,7 @@ from proximo.bench.results import (
     run_name,
     with_differences,
 )
+from proximo.bench.text import settings_lines
 from proximo.errors import UsageError, one_line
 from proximo.runs.files import is_folder
 from proximo.runs.videos import changed_at, videos_of
@@ -149,13 +150,13 @@ def new_points(curve: Thinned, stamp: int, have: int) -> dict[str, Any]:
 
 
 def settings_rows(runs: Sequence[RunResult]) -> list[list[str]]:
-    """Return the hyper-parameters that differ between settings: a head with their labels, then one row each."""
+    """Return the lines of the table of hyper-parameters that differ between settings, its head first."""
     groups: Groups = {}
     for run in runs:
         groups.setdefault((run.env_id, run.label), []).append(run)
     labels = list(dict.fromkeys(label for _, label in groups))
     rows = [[name, *(cells[label] for label in labels)] for name, cells in sorted(differing_settings(groups).items())]
-    return [["field", *labels], *rows] if rows else []
+    return settings_lines(["field", *labels], rows) if rows else []
 
 
 def _without_nan(value: Any) -> Any:
