@@ -97,6 +97,19 @@ def test_masks_starts_and_ends_of_a_walk():
     assert [bool(step["truncated"].all()) for step in left] == [False] * 8 + [True, False]
 
 
+def test_batches_of_one_size_are_compiled_once(caplog):
+    """check_env makes three; JAX says what it compiles."""
+    make_envs = func_env.from_func_env(Walk(), 30)
+    with jax.log_compiles():
+        findings = proximo.check_env(make_envs=make_envs)
+    assert not [finding for finding in findings if finding.ok is False]
+    said = [record.getMessage() for record in caplog.records]
+    for name in ("reset", "step"):
+        assert sum(line.startswith(f"Finished XLA compilation of jit({name})") for line in said) == 1
+    two, three = (make_envs(CFG, range(n)) for n in (2, 3))
+    assert two.reset().obs.shape == (2, 2) and three.reset().obs.shape == (3, 2)
+
+
 def test_each_function_has_noise_of_its_own():
     class Noisy(Walk):
         observation_space = spaces.Box(-9, 9, (3,), np.float32)
