@@ -32,7 +32,7 @@ class CheckArguments:
     grayscale: bool = False
     """one luminance channel per image"""
     resize: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as they are)")] = None
-    """resize images to a square of this many pixels"""
+    """resize images to squares with sides of this many pixels"""
     frame_stack: int = 1
     """observations stacked into one"""
     env_timeout: float = 60.0
