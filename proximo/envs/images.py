@@ -41,12 +41,19 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
     """
     if settings.frame_skip > 1:
         env = RepeatAction(env, settings.frame_skip)
-    space, wanted = env.observation_space, _wanted(settings)
-    images = [path for path, part in leaves(without_mask(space)) if path and wanted and is_image_part(part)]
+    if settings.grayscale or settings.resize is not None or settings.frame_stack > 1:
+        env = _with_changed_part(env, settings, name)
+    return env
+
+
+def _with_changed_part(env: gym.Env, settings: ImageSettings, name: str) -> gym.Env:
+    """Change the only image of a Dict or Tuple, or an observation of one array."""
+    space = env.observation_space
+    images = [path for path, part in leaves(without_mask(space)) if path and is_image_part(part)]
     if not images:
         return _with_changed_images(env, settings, name)
     if len(images) > 1:
-        raise UsageError(f"{' and '.join(wanted)} can change one image, and {name} has {len(images)}: "
+        raise UsageError(f"{' and '.join(_wanted(settings))} can change one image, and {name} has {len(images)}: "
                          f"{' and '.join(map(title, images))}. Change them in a wrapper of your own instead "
                          "(--env-wrappers).")
     from proximo.envs.image_part import AllParts, OnePart  # few environments need them
