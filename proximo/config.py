@@ -31,7 +31,7 @@ class Config:
     grayscale: bool = setting(False, group="environment", detail="18", task=True)
     """one luminance channel per image"""
     resize: int | None = setting(None, group="environment", minimum=1)
-    """resize images to a square of this many pixels"""
+    """resize images to squares with sides of this many pixels"""
     frame_stack: int = setting(1, group="environment", minimum=1, detail="20", ablated=1)
     """observations stacked into one, the newest last"""
     engine: Engine = setting("auto", group="environment", chosen=True)
@@ -135,7 +135,7 @@ class Config:
     max_grad_norm: float = setting(0.5, group="training", above=0, resume="free", detail="11", ablated=1e9, sweep=True)
     """largest norm of the gradient of all weights together"""
     desired_kl: float | None = setting(None, group="training", above=0, resume="free")
-    """adapt the learning rate after each epoch: / 1.5 if approx_kl > 2 * this value, * 1.5 if < this value / 2"""
+    """divide the learning rate by 1.5 after an epoch with approx_kl above twice this value; below half: multiply it"""
     target_kl: float | None = setting(None, group="training", above=0, resume="free", detail="A3", ablated=0.01)
     """stop after an epoch whose mean approx_kl exceeds this value; unset: run all epochs"""
     overlap: bool = setting(False, group="training")

@@ -118,9 +118,9 @@ def reading_checkpoint() -> Any:
                    "is used.")
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """Return " Did you mean X or Y?" for the names closest to `given`, or "" if none is close."""
-    near = difflib.get_close_matches(given, list(known), 3, 0.6)
+def nearest(given: str, known: Iterable[str], before: str = "") -> str:
+    """Return " Did you mean X or Y?" for the names closest to `given`, each after `before`; "" if none is close."""
+    near = [before + name for name in difflib.get_close_matches(given, list(known), 3, 0.6)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -30,7 +30,7 @@ class Atari(Config):
     fire_reset: bool = setting(True, group="environment", detail="17", ablated=False)
     """press FIRE after a reset if the game needs it"""
     screen_size: int = setting(84, group="environment", minimum=1, detail="18", task=True)
-    """frames are resized to a square of this many pixels"""
+    """frames are resized to squares with sides of this many pixels"""
     grayscale: bool = True
     clip_rewards: bool = setting(True, group="environment", detail="19", ablated=False)
     """replace each reward by its sign"""

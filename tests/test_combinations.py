@@ -38,6 +38,7 @@ PAIRS = [pair for pair in combinations(DIMENSIONS, 2) if pair != ENGINE_DECIDES]
 GROUPS = [*PAIRS, TRIPLE]
 PAGE = Path("docs/combinations.md")
 MASKED = "tests.support.probes:Rich-v0"  # its observations are a Dict with an image
+CHANGED_IMAGES = "--grayscale --frame-stack 2"  # of the image in the Dict
 XLA = ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan")
 BRAX = ("ppo_continuous_action_isaacgym", "ppo_continuous_action_isaacgym_hands")
 CONTINUOUS = ("ppo_continuous_action", "rpo_continuous_action")
@@ -184,7 +185,7 @@ def environment(row):
     """The environment, and what keeps a run small: images of 36 x 36; under JAX a CNN takes long to compile, so one row has one."""
     variant, engine, jax = row["variant"], row["engine"], row["framework"] == "jax"
     if row["mask"] == "yes":
-        return f"--env-id {MASKED}"
+        return f"--env-id {MASKED} {CHANGED_IMAGES if variant in ('ppo', *CONTINUOUS) else ''}"
     if row["policy"] != "plain" and variant in ("ppo", "compact") and engine != "ale":
         return "--env-id Pendulum-v1"
     if variant in (*ALE, "ppo_atari_envpool", *XLA):

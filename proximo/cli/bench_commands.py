@@ -34,6 +34,14 @@ class WhereArguments(Where):
     """runs at the same time"""
     job_threads: Annotated[int | None, hint("1 on Ray and SLURM; on this machine as in proximo train", "INT")] = None
     """threads of each run, also passed as --threads"""
+    address: Annotated[str, hint("RAY_ADDRESS, otherwise a new cluster on this machine", "HOST:PORT")] = ""
+    """a Ray cluster"""
+    job_memory: Annotated[str, hint("left to Ray and SLURM")] = ""
+    """memory of each run on Ray and SLURM, such as 4GB or 500MB"""
+    slurm_partition: Annotated[str, hint("that of the cluster")] = ""
+    """partition of SLURM"""
+    slurm_constraint: Annotated[str, hint("none")] = ""
+    """features that a node must have, such as one type of CPU"""
 
 
 @dataclass
@@ -79,7 +87,7 @@ class CompareArguments:
     new: Annotated[Path, tyro.conf.Positional, named("NEW")]
     """folder of runs that should not be worse"""
     metric: Annotated[str, hint("what measures the variant")] = ""
-    """mean of the last 100 training episodes that is compared: episodic_return or episodic_length"""
+    """what is compared: episodic_return or episodic_length, as the mean of the last 100 training episodes"""
 
 
 @dataclass

@@ -15,8 +15,10 @@ from proximo.runs.resolve import whole_paths
 class CheckArguments:
     """Play random steps in an environment, and print what breaks the contract of Gymnasium or of training."""
 
-    env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[ID]", help_behavior_hint="")] = ""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[ID]", help_behavior_hint="")] = ""
     """id of the environment; `module:Env-v0` imports the module first"""
+    env_id: Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: none)")] = ""
+    """the same, as `proximo train` takes it"""
     env_file: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = ""
     """Python file with the environment: my_env.py or my_env.py:MyEnv, a class, a registered id or make_envs"""
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(
@@ -30,7 +32,7 @@ class CheckArguments:
     grayscale: bool = False
     """one luminance channel per image"""
     resize: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as they are)")] = None
-    """resize images to a square of this many pixels"""
+    """resize images to squares with sides of this many pixels"""
     frame_stack: int = 1
     """observations stacked into one"""
     env_timeout: float = 60.0
@@ -39,11 +41,16 @@ class CheckArguments:
 
 def check_command(args: CheckArguments) -> int:
     """Check an environment and print the findings; return 3 if it fails, and 2 if there is another fault."""
-    if not args.env_id and not args.env_file:
+    if args.name and args.env_id not in ("", args.name):
+        raise UsageError(f"check-env checks one environment, and {args.name} and --env-id {args.env_id} were given. "
+                         "Give one of them.")
+    env_id = args.name or args.env_id
+    if not env_id and not args.env_file:
         raise UsageError("check-env needs an environment: proximo check-env ID, or --env-file my_env.py.")
-    values = {name: value for name, value in vars(args).items() if value or name != "env_id"}
+    values = {name: value for name, value in vars(args).items() if name not in ("name", "env_id")}
+    values |= {"env_id": env_id} if env_id else {}
     code = 0
-    for finding in findings_of_process(args.env_id or None, Config(**whole_paths(values))):
+    for finding in findings_of_process(env_id or None, Config(**whole_paths(values))):
         sign = {True: "ok   ", False: "WRONG", None: "note "}[finding.ok]
         print(f"{sign} {finding.what}" + (f"\n      {finding.advice}" if finding.advice else ""), flush=True)
         if finding.ok is False:

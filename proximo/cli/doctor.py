@@ -15,6 +15,7 @@ from proximo.envs.atari_ids import REINSTALL, damaged_roms
 
 GIGABYTE = 1e9
 HEADLESS_DRIVERS = (None, "dummy", "offscreen")
+WITHOUT_PICTURES = ("disable", "disabled", "off", "false", "0")  # values of MUJOCO_GL
 OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
 TESTED_TORCH = "2.13"
 PROGRAMS = ("c++", "g++", "clang++", "nvidia-smi")
@@ -132,14 +133,12 @@ def _version_findings(machine: Machine) -> list[Finding]:
         found.append(Finding("problem", f"mujoco {versions['mujoco']} and mujoco-mjx {versions['mujoco-mjx']} differ; "
                              "they must be the same", f"pip install mujoco-mjx=={versions['mujoco']}"))
     if has("rliable") and has("pandas") and major("pandas") >= 3:
-        found.append(Finding("problem", f"pandas {versions['pandas']} breaks the import of rliable",
-                             'pip install "pandas<3"'))
+        found.append(Finding("problem", f"pandas {versions['pandas']} breaks rliable", 'pip install "pandas<3"'))
     if has("gymnasium") and major("gymnasium") < 1:
         found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.x",
                              'pip install "gymnasium>=1.1"'))
     if has("numpy") and has("envpool") and major("numpy") < 2:
-        found.append(Finding("problem", f"numpy {versions['numpy']}: today's engines are built for numpy 2",
-                             'pip install "numpy>=2"'))
+        found.append(Finding("problem", f"numpy {versions['numpy']}: EnvPool needs numpy 2", 'pip install "numpy>=2"'))
     return found
 
 
@@ -159,10 +158,8 @@ def _incomplete(machine: Machine) -> list[Finding]:
 
 def _doubled(machine: Machine, packages: tuple[str, ...], module: str, keep: str) -> list[Finding]:
     there = [package for package in packages if package in machine.versions]
-    if len(there) < 2:
-        return []
     return [Finding("problem", f"{' and '.join(there)} both install the module {module}, and overwrite each other",
-                    f"pip uninstall -y {' '.join(there)} && pip install {keep}")]
+                    f"pip uninstall -y {' '.join(there)} && pip install {keep}")] if len(there) > 1 else []
 
 
 def torch_findings(machine: Machine) -> list[Finding]:
@@ -213,7 +210,10 @@ def rendering_findings(machine: Machine) -> list[Finding]:
     if driver == "" or (machine.headless and driver not in HEADLESS_DRIVERS):
         found.append(Finding("problem", f"SDL_VIDEODRIVER={driver or '(empty)'} cannot draw here: no picture of "
                              "classic control, Box2D or Atari", "unset SDL_VIDEODRIVER"))
-    if machine.headless and "mujoco" in machine.versions:
+    if "mujoco" in machine.versions and backend and backend.lower().strip() in WITHOUT_PICTURES:
+        found.append(Finding("note", f"MUJOCO_GL={backend}: MuJoCo and dm_control train, but there are no pictures and "
+                             "no videos of them", "unset MUJOCO_GL"))
+    elif machine.headless and "mujoco" in machine.versions:
         if backend not in (None, "egl"):
             found.append(Finding("problem", f"MUJOCO_GL={backend or '(empty)'} needs a screen or a rare library: no "
                                  "picture of MuJoCo or dm_control", "export MUJOCO_GL=egl"))

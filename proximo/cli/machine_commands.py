@@ -14,7 +14,7 @@ Check this installation: packages that break each other, the GPU, the compiler, 
 Each finding is `ok`, a `note` (something that is not installed or limits what can be done) or a `problem` (something
 that is installed will fail), with the command that fixes it. The exit code is 1 if there is a problem, otherwise 0.
 
-`proximo doctor RUN/repro` computes the update again with which a run ended with exit code 4, and shows the range of
+`proximo doctor RUN/repro` repeats the update that ended a run with exit code 4, and shows the range of
 every quantity up to the first one that is not finite: rollout, weights, advantage, network, loss, gradient."""}
 
 ARGUMENTS = {"list": "`presets` only", "doctor": "RUN/repro only, the folder of an update that failed"}

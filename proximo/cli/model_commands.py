@@ -95,8 +95,8 @@ class PlotArguments:
     """folders of runs, or folders that contain runs"""
     out: Path = Path("curves.png")
     """the picture"""
-    metric: str = ""
-    """column of metrics.csv to draw, such as eval/return_mean or losses/entropy; empty: the returns of episodes"""
+    metric: Annotated[str, tyro.conf.arg(help_behavior_hint="(default: the returns of episodes)")] = ""
+    """column of metrics.csv to draw, such as eval/return_mean or losses/entropy"""
     window: int = 0
     """values that a point of the curve averages over; 0: 100 episodes, or one line of metrics.csv"""
 
@@ -110,7 +110,7 @@ class RateArguments:
     rounds: int = 2
     """games of each pair from each side"""
     most: int = 8
-    """checkpoints that play, evenly spread over training; the newest one always does"""
+    """checkpoints that play, evenly spread over training; the newest one always plays"""
     seed: int = 1
     """seed of the games"""
     allow_import: AllowImport = ()

@@ -32,7 +32,7 @@ left out in the same way. Nothing but the picture is written.
   proximo profile ppo_atari --env-id BreakoutNoFrameskip-v4 --threads 2
 
 Flags:
-  --iterations N   iterations that are measured, after the first, which sets up (default: 8)
+  --iterations N   iterations that are measured, after a first one that includes the set-up (default: 8)
   --out FILE       the picture (default: profile.png)
   --json FILE      also write the seconds of the parts to this file"""
 

@@ -139,6 +139,7 @@ class FuncPure:
         env: Any = self.env
         if self._canvas is not None:
             env.render_close(self._canvas)
+            self._canvas = None  # another batch of these environments may draw
 
     def _keys(self, key: Array) -> Array:
         return jax.random.split(key, self.num_envs)
@@ -202,11 +203,12 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
     Raises:
         UsageError: See check_func_env. What is returned raises it for settings that have no effect here.
     """
-    FuncPure(env, 1, max_episode_steps)  # raises before training
+    made = {1: FuncPure(env, 1, max_episode_steps)}  # raises before training
 
     def make_envs(cfg: Config, seeds: Sequence[int]) -> PureVec:
         check_no_effect(cfg, "from_func_env", ("auto", "jax"))
-        pure = FuncPure(env, len(seeds), max_episode_steps)
+        # JAX compiles the methods of one object once for all batches that exist at the same time
+        pure = made.setdefault(len(seeds), FuncPure(env, len(seeds), max_episode_steps))
         envs = PureVec(pure, seeds[0], close=pure.close)
         envs.render_fps = getattr(env, "metadata", {}).get("render_fps")
         return envs

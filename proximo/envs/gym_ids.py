@@ -37,7 +37,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
         warn(f"{name} is retired. Its successor {found} is used instead." if has_version else
              f"{name} has no version. The newest one is used: {found}.")
         return found
-    advice = nearest(name, [known for known in registry if not _is_retired(known)])
+    module = env_id.rpartition(":")[0]
+    advice = nearest(name, [known for known in registry if not _is_retired(known)], f"{module}:" if module else "")
     if name.endswith(".py"):
         advice = f" If it is a file, give its path with --env-file {name}."
     elif os.path.isfile(os.path.join(name, "config.json")):
@@ -46,7 +47,6 @@ def gym_id(env_id: str, typed: str = "") -> str:
         advice = " It is an Atari game: leave the name of the variant out, or use one of Atari, such as ppo_atari."
     elif name == env_id:
         advice += f" If a package registers it, name its module: MODULE:{name}."
-    module = env_id.rpartition(":")[0]
     if module and _is_in_gym(name):
         advice = (f" The module {module} registers it with gym, the predecessor of Gymnasium. Write a subclass of "
                   "gymnasium.Env around it, and give its file with --env-file.")

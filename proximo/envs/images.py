@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
 
-from proximo.envs.image_axes import Axes, channels_first, image_axes
+from proximo.envs.image_axes import SMALLEST_IMAGE, Axes, channels_first, image_axes, is_image_part
+from proximo.envs.obs_layout import leaves, title, without_mask
 from proximo.errors import UsageError
 from proximo.protocols import FrameStack
 
@@ -28,16 +29,50 @@ PLAIN = ImageSettings()
 def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym.Env:
     """Repeat actions, then convert to luminance, resize and stack, in this order.
 
+    Of a Dict or Tuple that has one image, these apply to the image.
+
     Args:
         env: The environment.
         settings: What to apply.
         name: Of the environment, for messages.
 
     Raises:
-        UsageError: A setting needs images, and the observations are none.
+        UsageError: A setting needs images and the observations are none, or they have several.
     """
     if settings.frame_skip > 1:
         env = RepeatAction(env, settings.frame_skip)
+    if settings.grayscale or settings.resize is not None or settings.frame_stack > 1:
+        env = _with_changed_part(env, settings, name)
+    return env
+
+
+def _with_changed_part(env: gym.Env, settings: ImageSettings, name: str) -> gym.Env:
+    """Change the only image of a Dict or Tuple, or an observation of one array."""
+    space = env.observation_space
+    images = [path for path, part in leaves(without_mask(space)) if path and is_image_part(part)]
+    if not images:
+        return _with_changed_images(env, settings, name)
+    if len(images) > 1:
+        raise UsageError(f"{' and '.join(_wanted(settings))} can change one image, and {name} has {len(images)}: "
+                         f"{' and '.join(map(title, images))}. Change them in a wrapper of your own instead "
+                         "(--env-wrappers).")
+    from proximo.envs.image_part import AllParts, OnePart  # few environments need them
+
+    path, = images
+    changed = _with_changed_images(OnePart(env, path), settings, f"{title(path)} of {name}")
+    if not is_image_part(changed.observation_space):
+        raise UsageError(f"resize={settings.resize} makes {title(path)} of {name} too small for an image, which has at "
+                         f"least {SMALLEST_IMAGE}x{SMALLEST_IMAGE} pixels. Use a larger --resize.")
+    return AllParts(changed, space, path)
+
+
+def _wanted(settings: ImageSettings) -> list[str]:
+    """Return the settings that change observations, as texts."""
+    return [f"{name}={value}" for name, value, plain in zip(ImageSettings._fields, settings, PLAIN)
+            if value != plain and name != "frame_skip"]
+
+
+def _with_changed_images(env: gym.Env, settings: ImageSettings, name: str) -> gym.Env:
     if settings.grayscale:
         _check_image(env, "grayscale", (3,), name)
         env = GrayscaleObservation(env, keep_dim=True)

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the part in messages."""
-        return "observation" + "".join(f"[{key!r}]" for key in self.path)
+        return title(self.path)
 
     @property
     def is_float_vector(self) -> bool:
@@ -104,6 +104,11 @@ def leaves(space: spaces.Space[Any],
             yield from leaves(part, (*path, i))
     else:
         yield path, space
+
+
+def title(path: tuple[Any, ...]) -> str:
+    """Return the name of a part in messages, such as observation['camera']."""
+    return "observation" + "".join(f"[{key!r}]" for key in path)
 
 
 def _read_part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:

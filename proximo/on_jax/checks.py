@@ -186,13 +186,23 @@ def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
     return unchanged(loss, of_network)
 
 
-def not_finite(obs: Array, iteration: str, steps: int) -> ProximoError:
-    """Return the error for a gradient that is not finite; `obs` (N, ...) are the observations after the rollout.
+def _own_rows(x: Any) -> np.ndarray:
+    """Return the rows of an array of all devices that this process has."""
+    return np.concatenate([np.asarray(part.data) for part in x.addressable_shards]) if isinstance(x, Array) else x
+
+
+def not_finite(carry: Carry, iteration: str, steps: int) -> ProximoError:
+    """Return the error for a gradient that is not finite; `carry` has observations and masks after the rollout.
 
     With several processes each sees those of its own environments.
     """
-    own = np.concatenate([np.asarray(part.data) for part in obs.addressable_shards]) if isinstance(obs, Array) else obs
+    own = _own_rows(carry.obs)
     rows = np.isfinite(own).reshape(len(own), -1).all(1)
+    if rows.all() and carry.mask is not None and not (free := _own_rows(carry.mask).any(1)).all():
+        row = int(free.argmin())
+        return EnvError(f"environment {row}: its action_mask allows no action at the end of {iteration}, "
+                        f"which began after {steps} steps. Allow at least one, or end the episode (terminated). The "
+                        "weights are those before this iteration.")
     if rows.all():
         return NumbersError(f"The loss or its gradient is not finite in {iteration}, after {steps} steps. The weights "
                             "are those before it. Lower --learning-rate, or check that the environments return finite "

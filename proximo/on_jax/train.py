@@ -92,7 +92,7 @@ class History:
             NumbersError: A gradient was not finite. EnvError: because of an observation.
         """
         if not results.ok:
-            raise not_finite(state().carry.obs, f"iteration {iteration} (seed {self._cfg.seed})", self.steps)
+            raise not_finite(state().carry, f"iteration {iteration} (seed {self._cfg.seed})", self.steps)
         metrics, latest = results.metrics, self.latest
         finished, self.steps = finished_episodes(metrics.episode, metrics.valid, self.steps)
         latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win

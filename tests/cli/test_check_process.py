@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from proximo.cli import check_command
 from proximo.cli.check_process import is_overdue
 from proximo.cli.main import main
+from proximo.config import Config
 
 FAILS = """
 import os, signal, time
@@ -79,6 +81,22 @@ def test_other_faults_and_unknown_ids_have_exit_code_2(capfd):
     assert main(["check-env", "CartPol-v1"]) == 2
     seen = capfd.readouterr()
     assert "CartPole-v1" in seen.err and "Traceback" not in seen.err and not seen.out
+
+
+def test_the_environment_is_named_as_for_train_too(monkeypatch, capsys):
+    """Alone, or after --env-id; two names are refused."""
+    checked = []
+    monkeypatch.setattr(check_command, "findings_of_process", lambda env_id, cfg: checked.append((env_id, cfg.env_id)) or [])
+    for words in (["Acrobot-v1"], ["--env-id", "Acrobot-v1"], ["Acrobot-v1", "--env-id", "Acrobot-v1"]):
+        assert main(["check-env", *words]) == 0
+    assert main(["check-env", "--env-file", __file__]) == 0
+    assert checked == [("Acrobot-v1", "Acrobot-v1")] * 3 + [(None, Config().env_id)]
+    capsys.readouterr()
+    assert main(["check-env", "Acrobot-v1", "--env-id", "CartPole-v1"]) == 2
+    assert capsys.readouterr().err == ("proximo: check-env checks one environment, and Acrobot-v1 and --env-id CartPole-v1 were given. "
+                                       "Give one of them.\n")
+    assert main(["check-env", "--grayscale"]) == 2
+    assert capsys.readouterr().err.startswith("proximo: check-env needs an environment: ")
 
 
 class Returning:

@@ -222,6 +222,7 @@ def test_each_command_explains_itself(command, capsys):
         main([command, "--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0 and f"proximo {command}" in said and "default: None" not in said and "{None}" not in said
+    assert "(default: '')" not in " ".join(said.replace("│", " ").split())
     assert any(line[:1].isalpha() and line.count(" ") > 5 for line in said.splitlines()[1:])
 
 

@@ -42,6 +42,8 @@ SUITES = [
     ("gym Rich", (), make_gym, Config(env_id="tests.support.probes:Rich-v0")),
     ("gym Rich workers normalized", (), make_gym,
      Config(env_id="tests.support.probes:Rich-v0", norm_obs=True, env_workers=2)),
+    ("gym Rich workers gray stacks", (), make_gym,
+     Config(env_id="tests.support.probes:Rich-v0", env_workers=2, grayscale=True, frame_stack=3)),
     ("gym Hybrid", (), make_gym, Config(env_id="tests.support.probes:Hybrid-v0")),
     ("gym Hybrid workers", (), make_gym, Config(env_id="tests.support.probes:Hybrid-v0", env_workers=2)),
     ("gym Image", (), make_gym, Config(env_id="tests.support.probes:Image-v0")),

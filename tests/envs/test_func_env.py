@@ -97,6 +97,19 @@ def test_masks_starts_and_ends_of_a_walk():
     assert [bool(step["truncated"].all()) for step in left] == [False] * 8 + [True, False]
 
 
+def test_batches_of_one_size_are_compiled_once(caplog):
+    """check_env makes three; JAX says what it compiles."""
+    make_envs = func_env.from_func_env(Walk(), 30)
+    with jax.log_compiles():
+        findings = proximo.check_env(make_envs=make_envs)
+    assert not [finding for finding in findings if finding.ok is False]
+    said = [record.getMessage() for record in caplog.records]
+    for name in ("reset", "step"):
+        assert sum(line.startswith(f"Finished XLA compilation of jit({name})") for line in said) == 1
+    two, three = (make_envs(CFG, range(n)) for n in (2, 3))
+    assert two.reset().obs.shape == (2, 2) and three.reset().obs.shape == (3, 2)
+
+
 def test_each_function_has_noise_of_its_own():
     class Noisy(Walk):
         observation_space = spaces.Box(-9, 9, (3,), np.float32)
@@ -436,3 +449,17 @@ def test_settings_without_effect_are_refused(setting, tmp_path):
     with pytest.raises(UsageError, match=f"{next(iter(setting))}=.* has no effect on environments of from_func_env"):
         proximo.train("ppo", make_envs=func_env.from_func_env(Walk()), env_id="Walk", framework="jax", run_dir=tmp_path / "run",
                       **TOLD, **setting)
+
+
+def test_a_state_without_an_allowed_action_is_a_fault_of_the_environment(tmp_path):
+    """Nothing can raise inside of the compiled function, so the message names the iteration. The exit code is 3."""
+    class Stuck(Walk):
+        def terminal(self, state, rng):
+            return False
+
+        def state_info(self, state):
+            return {"action_mask": jnp.stack([state["steps"] < 3, state["steps"] < 3])}
+
+    with pytest.raises(EnvError, match=r"^environment 0: its action_mask allows no action at the end of iteration 1 \(seed 1\), which "
+                                       r"began after 0 steps\. Allow at least one"):
+        proximo.train(make_envs=func_env.from_func_env(Stuck()), framework="jax", run_dir=str(tmp_path / "run"), **TOLD)

@@ -12,6 +12,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.images import ImageSettings, with_image_settings
+from proximo.envs.obs_layout import leaves, obs_layout
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import FrameStack
 
@@ -30,6 +31,46 @@ class Pictures(gym.Env):
     def step(self, action):
         self.t += 1
         return self.np_random.integers(0, 256, (20, 24, 3), np.uint8), float(self.t), self.t >= 9, False, {"t": self.t}
+
+
+class Robot(Pictures):
+    """Pictures as one part of a structure, beside the time as a vector, numbers and a mask; it keeps what it returns."""
+
+    observation_space = spaces.Dict({
+        "time": spaces.Box(-9, 9, (1,), np.float32), "action_mask": spaces.MultiBinary(2),
+        "sensors": spaces.Dict({"rear": spaces.Discrete(10), "front": Pictures.observation_space})})
+
+    def seen(self, picture):
+        time, mask = np.array([self.t], np.float32), np.array([1, self.t % 2], np.int8)
+        self.kept = {"time": time, "action_mask": mask, "sensors": {"rear": self.t, "front": picture}}
+        return self.kept
+
+    def reset(self, *, seed=None, options=None):
+        picture, info = super().reset(seed=seed)
+        return self.seen(picture), info
+
+    def step(self, action):
+        picture, *rest = super().step(action)
+        return self.seen(picture), *rest
+
+    @staticmethod
+    def parts(of):
+        """The image, and the other parts; of an observation or of a space."""
+        return of["sensors"]["front"], [of["time"], of["action_mask"], of["sensors"]["rear"]]
+
+
+class Pair(Robot):
+    """The same in a Tuple."""
+
+    observation_space = spaces.Tuple((spaces.Box(-9, 9, (1,), np.float32), Pictures.observation_space))
+
+    def seen(self, picture):
+        self.kept = np.array([self.t], np.float32), picture
+        return self.kept
+
+    @staticmethod
+    def parts(of):
+        return of[1], [of[0]]
 
 
 def settled(env, **values):
@@ -66,6 +107,62 @@ def test_colours_become_channels_first_and_the_newest_frame_is_last():
     after = env.step(0)[0]
     assert np.array_equal(after, np.concatenate([first.transpose(2, 0, 1), second.transpose(2, 0, 1)]))
     assert np.array_equal(obs[3:], first.transpose(2, 0, 1)), "an observation that was returned does not change"
+
+
+@pytest.mark.parametrize("kind", [Robot, Pair])
+@pytest.mark.parametrize("values", [{"grayscale": True}, {"resize": 12}, {"frame_stack": 2}, {
+    "frame_skip": 2, "grayscale": True, "resize": 12, "frame_stack": 3}])
+def test_the_only_image_of_a_structure_is_changed_as_an_image_alone(kind, values):
+    """Other parts are as without the settings of images. What the environment keeps does not change."""
+    mine, image, whole = settled(kind(), **values), settled(Pictures(), **values), kind()
+    whole = settled(whole, frame_skip=values.get("frame_skip", 1))
+    assert kind.parts(mine.observation_space) == (image.observation_space, kind.parts(kind.observation_space)[1])
+    assert [path for path, _ in leaves(mine.observation_space)] == [path for path, _ in leaves(kind.observation_space)]
+    for action in (None, 0, 1, 1):
+        answers = [env.reset(seed=3) if action is None else env.step(action) for env in (mine, image, whole)]
+        picture, others = kind.parts(answers[0][0])
+        assert np.array_equal(picture, answers[1][0]) and answers[0][1:] == answers[1][1:]
+        assert all(map(np.array_equal, others, kind.parts(answers[2][0])[1]))
+        assert mine.observation_space.contains(answers[0][0])
+        assert kind.parts(mine.unwrapped.kept)[0].shape == (20, 24, 3)
+
+
+def test_an_environment_with_one_image_among_others_trains_as_its_parts():
+    """Rows are those of the changed space, masks stay, and the state of the stack is saved."""
+    envs = GymEnvs(lambda: settled(Robot(), grayscale=True, resize=12, frame_stack=3), [1, 2], "Robot")
+    step = envs.reset()
+    layout = obs_layout(envs.observation_space)
+    assert {part.name: (part.kind, part.shape) for part in layout.parts} == {
+        "observation['sensors']['front']": ("image", (3, 12, 12)), "observation['sensors']['rear']": ("discrete", (1,)),
+        "observation['time']": ("vector", (1,))}
+    assert step.obs.shape == (2, layout.size) and step.mask.tolist() == [[True, False]] * 2
+    assert envs.step(np.zeros(2, int)).mask.tolist() == [[True, True]] * 2
+    assert envs.keeps_state
+
+
+class Stereo(Robot):
+    observation_space = spaces.Dict({"left": Pictures.observation_space, "right": Pictures.observation_space})
+
+
+class Deaf(Robot):
+    def seen(self, picture):
+        return {"sensors": {"rear": 0}, "time": np.zeros(1, np.float32), "action_mask": np.ones(2, np.int8)}
+
+
+@pytest.mark.parametrize(("kind", "values", "words"), [
+    (Stereo, {"grayscale": True, "resize": 12}, r"grayscale=True and resize=12 can change one image, and Pictures has 2: "
+     r"observation\['left'\] and observation\['right'\]\. Change them in a wrapper"),
+    (Robot, {"resize": 7}, r"resize=7 makes observation\['sensors'\]\['front'\] of Pictures too small .* at least 8x8")])
+def test_a_structure_without_one_image_for_a_setting_is_refused(kind, values, words):
+    with pytest.raises(UsageError, match=words):
+        settled(kind(), **values)
+    assert settled(kind(), frame_skip=2).observation_space == kind.observation_space
+
+
+def test_an_observation_without_the_image_is_a_fault_of_the_environment():
+    envs = GymEnvs(lambda: settled(Deaf(), frame_stack=2), [1], "Deaf")
+    with pytest.raises(EnvError, match=r"step 0: observation\['sensors'\] has no key 'front' \(at reset\)"):
+        envs.reset()
 
 
 @pytest.mark.parametrize(("shape", "high", "stacked", "frames"), [

@@ -44,6 +44,7 @@ KINDS = {
         "ppo", "--env-id CartPole-v1 --recurrent gru --autoreset next-step --norm-obs"),
     "masked": ("ppo", "--env-id tests.support.probes:Masked-v0"), "target-kl": ("ppo", "--env-id CartPole-v1 --target-kl 1e-4 --desired-kl 1e-3"),
     "structured": ("ppo", "--env-id tests.support.probes:Rich-v0 --norm-obs --recurrent lstm"),
+    "camera": ("ppo", "--env-id tests.support.probes:Rich-v0 --grayscale --resize 12 --frame-stack 3"),
     "hybrid": ("ppo", "--env-id tests.support.probes:Hybrid-v0"),
     "continuous": ("ppo_continuous_action", "--env-id Swing-v0"), "rpo": ("rpo_continuous_action",
                                                                             "--env-id Swing-v0"),
