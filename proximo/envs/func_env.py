@@ -203,17 +203,24 @@ def from_func_env(env: FuncEnv, max_episode_steps: int | None = None) -> Callabl
     Raises:
         UsageError: See check_func_env. What is returned raises it for settings that have no effect here.
     """
-    made = {1: FuncPure(env, 1, max_episode_steps)}  # raises before training
+    made = {1: (_attributes(env), FuncPure(env, 1, max_episode_steps))}  # raises before training
 
     def make_envs(cfg: Config, seeds: Sequence[int]) -> PureVec:
         check_no_effect(cfg, "from_func_env", ("auto", "jax"))
-        # JAX compiles the methods of one object once for all batches that exist at the same time
-        pure = made.setdefault(len(seeds), FuncPure(env, len(seeds), max_episode_steps))
+        rows, now = len(seeds), _attributes(env)
+        before, pure = made.get(rows, (None, None))  # JAX compiles the methods of one object once
+        if pure is None or before is None or before.keys() != now.keys() or any(before[x] is not now[x] for x in now):
+            pure = FuncPure(env, rows, max_episode_steps)
+            made[rows] = now, pure
         envs = PureVec(pure, seeds[0], close=pure.close)
         envs.render_fps = getattr(env, "metadata", {}).get("render_fps")
         return envs
 
     return make_envs
+
+
+def _attributes(env: Any) -> dict[str, Any]:
+    return dict(getattr(env, "__dict__", {}))
 
 
 def _action_of(space: gymnasium.Space[Any]) -> Callable[[Array], Array]:

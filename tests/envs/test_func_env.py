@@ -110,6 +110,22 @@ def test_batches_of_one_size_are_compiled_once(caplog):
     assert two.reset().obs.shape == (2, 2) and three.reset().obs.shape == (3, 2)
 
 
+def test_a_batch_has_the_attributes_that_its_environment_has_when_it_is_made():
+    """Although the first batch, whose functions JAX has compiled, still exists."""
+    class Later(Walk):
+        def initial(self, rng):
+            return super().initial(rng) | {"steps": self.first}
+
+    env = Later()
+    env.first = 0
+    make_envs = func_env.from_func_env(env)
+    one = make_envs(CFG, range(2))
+    assert one.reset().obs[:, 1].tolist() == [0, 0]
+    env.first = 3
+    other = make_envs(CFG, range(2))
+    assert other.reset().obs[:, 1].tolist() == [3, 3] and one.reset().obs[:, 1].tolist() == [0, 0]
+
+
 def test_each_function_has_noise_of_its_own():
     class Noisy(Walk):
         observation_space = spaces.Box(-9, 9, (3,), np.float32)
