@@ -157,7 +157,7 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
     if len(kept) < len(node.keywords):
         parts = [scope.definition.segment(one) for one in (*node.args, *kept)]
         return f"{scope.definition.segment(node.func)}({', '.join(parts)})"
-    if isinstance(node.func, ast.Name) and (text := _applied(scope, node)):
+    if isinstance(node.func, (ast.Name, ast.Lambda)) and (text := _applied(scope, node)):
         return text
     if name == "cast" and len(node.args) == 2:
         return whole(scope, node.args[1])
@@ -184,8 +184,8 @@ def _unstarred(scope: Scope, items: list[ast.expr]) -> list[str]:
 
 
 def _applied(scope: Scope, node: ast.Call) -> str | None:
-    """Return what a lambda that has a name returns for the arguments of a call."""
-    bound = scope.bindings.get(getattr(node.func, "id", ""), [])
+    """Return what a lambda, which may have a name, returns for the arguments of a call."""
+    bound = scope.bindings.get(getattr(node.func, "id", ""), [node.func])
     function: Any = bound[0] if len(bound) == 1 else None
     if function is None and scope.function is not None:
         function = _short_function(scope.function, getattr(node.func, "id", ""))

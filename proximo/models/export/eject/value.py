@@ -23,7 +23,12 @@ class Present:
     """The value of something of which only one thing is known: it is not None."""
 
 
+class Function(Present):
+    """The value of a lambda, which is true in a condition."""
+
+
 PRESENT = Value(Present())
+FUNCTION = Value(Function())
 
 
 def literal(value: Any) -> Value:
@@ -53,7 +58,7 @@ def is_plain(value: Any) -> bool:
     """Return whether a value can safely be compared and converted to bool: no array, no object of unknown kind."""
     if isinstance(value, (tuple, list, frozenset)) and not hasattr(value, "_fields"):
         return all(map(is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict))
+    return value is None or isinstance(value, (bool, int, float, str, bytes, type, np.dtype, dict, Function))
 
 
 def short_text(node: ast.expr | None) -> str:

@@ -16,6 +16,7 @@ from proximo.models.export.eject.definition import Definition, Function
 from proximo.models.export.eject.known import IDENTITIES, KNOBS, PURE, Facts
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.value import (
+    FUNCTION,
     PRESENT,
     Value,
     changing_attributes,
@@ -214,7 +215,7 @@ class Scope:
             return None
 
     def _lambda(self, node: ast.Lambda) -> Value:
-        return PRESENT
+        return FUNCTION
 
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
         return PRESENT

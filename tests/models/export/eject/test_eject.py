@@ -188,7 +188,7 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
 
 @pytest.mark.parametrize("variant, changes", [
     ("ppo", {"env_id": "tests.support.probes:Hybrid-v0"}),
-    ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3, "frame_skip": 2}), *rarely([
+    ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3, "frame_skip": 2, "shared_network": True}), *rarely([
     ("ppo", {"recurrent": "lstm", "num_minibatches": 3}), ("ppo", {"shared_network": True}), ("ppo", {"target_kl": 0.01}),
     ("ppo", {"env_id": "Pendulum-v1"}),  # a Gaussian with an entropy bonus
     *(("ppo_continuous_action", changes) for changes in ({"distribution": "squashed"}, {"distribution": "beta"},

@@ -77,6 +77,15 @@ def test_a_simplified_program_prints_the_same(parts):
     assert printed(simplified(parts)) == printed(parts)
 
 
+def test_a_lambda_is_called_without_a_condition():
+    """The ejected program kept `make_box = lambda ...`, and the head that is made without it."""
+    parts = ["def f(make, x):\n    return make(x) if make else show(x)",
+             "def main():\n    show(f(lambda n: n * 2, read()))\n    show(read())"]
+    found = simplified(parts)
+    assert printed(found) == printed(parts)
+    assert not re.search(r"lambda|\bif\b", "".join(found))
+
+
 def test_without_an_end_the_message_names_what_changes(monkeypatch):
     monkeypatch.setattr("proximo.models.export.eject.specialise.MOST_ROUNDS", 1)
     with pytest.raises(RuntimeError, match=r"does not come to an end: round 1 has changed \['main'\]"):
