@@ -16,6 +16,7 @@ class Config:
 
     limits: ClassVar[Limits] = Limits(engines=("gym", "envpool", "jax"), gymnasium=True)
     histograms: ClassVar[bool] = False  # TensorBoard gets histograms of the returns and lengths of episodes
+    video_steps: ClassVar[Any] = None  # steps of each environment between two videos; None: one at every checkpoint
     unrolls: ClassVar[bool] = False  # whether JAX compiles the loops over epochs and minibatches as repeated code
     # Environment: the state, the shapes and the statistics of the environments depend on these fields
     env_id: str = setting("CartPole-v1", group="environment")
@@ -214,11 +215,6 @@ class Config:
         """Iterations of the run: total_timesteps // batch_size, except where num_envs has changed."""
         return self.total_timesteps // self.batch_size + self.iteration_shift
 
-    @property
-    def video_steps(self) -> int | None:
-        """Steps of each environment between two videos; None: a video at every checkpoint."""
-        return None
-
     def resolved(self) -> Self:
         """Return the configuration with harmless types converted and defaults filled in that depend on other fields."""
         return converted_fields(self)
@@ -238,8 +234,10 @@ class Config:
     def _annealed(self, schedule: str | bool, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
+        if schedule == "linear":
+            return remaining
         cos = math.cos if isinstance(remaining, (int, float)) else remaining.__array_namespace__().cos  # of jax.numpy
-        return remaining if schedule == "linear" else 0.5 - 0.5 * cos(math.pi * remaining)
+        return 0.5 - 0.5 * cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
         """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""
