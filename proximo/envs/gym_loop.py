@@ -58,7 +58,8 @@ class GymEnvs:
         except BaseException:
             self.close()
             raise
-        self.obs_shape, self.obs_dtype, self.frames = reader.shape, reader.dtype, frames_of(self._envs[0], reader.axes)
+        self.obs_shape, self.obs_dtype = reader.shape, reader.dtype
+        self.frames = frames_of(self._envs[0], reader.axes)
         self._episodes, self._mask_methods = EpisodeCounter(self.num_envs), mask_methods(self._envs)
         self._time, self._playing, self._any_over, self._begun = 0, 0, False, False
         self._allocate()
