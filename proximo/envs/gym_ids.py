@@ -38,7 +38,8 @@ def gym_id(env_id: str, typed: str = "") -> str:
              f"{name} has no version. The newest one is used: {found}.")
         return found
     module = env_id.rpartition(":")[0]
-    advice = nearest(name, [known for known in registry if not _is_retired(known)], f"{module}:" if module else "")
+    before = (typed or env_id)[:-len(name)]  # MODULE:, if it was typed
+    advice = nearest(name, [known for known in registry if not _is_retired(known)], before)
     if name.endswith(".py"):
         advice = f" If it is a file, give its path with --env-file {name}."
     elif os.path.isfile(os.path.join(name, "config.json")):
