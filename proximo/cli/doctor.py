@@ -138,7 +138,7 @@ def _version_findings(machine: Machine) -> list[Finding]:
         found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.x",
                              'pip install "gymnasium>=1.1"'))
     if has("numpy") and has("envpool") and major("numpy") < 2:
-        found.append(Finding("problem", f"numpy {versions['numpy']}: EnvPool needs numpy 2", 'pip install "numpy>=2"'))
+        found.append(Finding("problem", f"numpy {versions['numpy']}: only numpy 2 is tested", 'pip install "numpy>=2"'))
     return found
 
 

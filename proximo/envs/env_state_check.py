@@ -81,7 +81,7 @@ def _continues(model: Replayable, copy: Replayable) -> bool:
         if t == BEFORE:
             kept = model.snapshot()
             copy.load(kept)
-            if not same_value(copy.snapshot(), kept):
+            if not same_value(_by_name(copy.snapshot()), _by_name(kept)):
                 return False
         if t == BEFORE + AFTER and not np.array_equal(model.begin_episode(), copy.begin_episode()):
             return False
@@ -90,6 +90,11 @@ def _continues(model: Replayable, copy: Replayable) -> bool:
         if t >= BEFORE and not same_steps(step, copy.step(action)):
             return False
     return True
+
+
+def _by_name(state: Any) -> Any:
+    """Return a state with names in order: loading keeps the order in which an environment has set its attributes."""
+    return {name: _by_name(state[name]) for name in sorted(state)} if isinstance(state, dict) else state
 
 
 def _random_action(envs: VecEnv, step: Step, rng: np.random.Generator) -> np.ndarray:

@@ -322,6 +322,22 @@ def continues(kind, steps, mode="same-step"):
     return all(same_steps(envs.step(action), other.step(action)) for _ in range(200))
 
 
+class Remembers(Plain):
+    """Has an attribute for each action that was taken, from the step on that took it."""
+
+    action_space = gymnasium.spaces.Discrete(8)
+
+    def step(self, action):
+        setattr(self, f"taken_{action}", self.np_random.random())
+        left = sum(value for name, value in sorted(vars(self).items()) if name.startswith("taken_"))
+        return np.full(self.observation_space.shape, left / 8, np.float32), left, False, False, {}
+
+
+def test_the_order_in_which_attributes_were_set_is_no_state():
+    """The copy of the test has taken another action first."""
+    assert GymEnvs(Remembers, [1, 2], "Remembers").keeps_state
+
+
 class Seeded(Plain):
     """Episodes have as many steps as the first seed says."""
 
