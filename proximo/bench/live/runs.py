@@ -26,7 +26,7 @@ from proximo.errors import UsageError, one_line
 from proximo.runs.files import is_folder
 from proximo.runs.videos import changed_at, videos_of
 
-MOST_RUNS = 100  # of more, the newest are followed
+MOST_RUNS = 100  # of more, those that were written last are followed
 SEARCH_SECONDS = 10.0  # between searches for new runs
 SMALL_FILES = ("config.json", "summary.json")
 Have = Mapping[str, tuple[int, int, int, int]]  # run -> stamp and number of points of metrics and of episodes
@@ -89,7 +89,7 @@ class LiveRuns:
 
     def _search(self) -> None:
         folders = list(dict.fromkeys(folder for path in self.paths for folder in run_folders(path)))
-        newest = sorted(folders, key=changed_at, reverse=True)[:MOST_RUNS]
+        newest = sorted(folders, key=_written_at, reverse=True)[:MOST_RUNS]
         self.left_out = len(folders) - len(newest)
         self._found = [folder for folder in folders if folder in set(newest)]
         points = points_of_each(len(newest))
@@ -112,6 +112,11 @@ class LiveRuns:
         if folder not in self._read or self._read[folder][0] != changed:
             self._read[folder] = changed, read_run(folder)
         return self._read[folder][1]
+
+
+def _written_at(folder: Path) -> int:
+    """Return when a run was last written, in ns; its folder alone says when it began."""
+    return max(changed_at(folder), changed_at(folder / "metrics.csv"))
 
 
 def page_record(live: LiveRuns, have: Have) -> dict[str, Any]:

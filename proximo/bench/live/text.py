@@ -29,15 +29,16 @@ def show_text(live: LiveRuns) -> None:
         return
     from rich.live import Live
 
-    with Live(text_view(live.refresh()), auto_refresh=False) as screen:
+    with Live(text_view(live.refresh(), live.left_out), auto_refresh=False) as screen:
         while True:
             time.sleep(SCREEN_SECONDS)
-            screen.update(text_view(live.refresh()), refresh=True)
+            screen.update(text_view(live.refresh(), live.left_out), refresh=True)
 
 
 def write_lines(live: LiveRuns) -> None:
     """Write a line for each run that has news, until no run is running or the reader of the output has left."""
     said: dict[str, tuple[str, int]] = {}
+    left_out = 0
     while True:
         found = live.refresh()
         if any(one.curves.more for one in found):
@@ -48,11 +49,19 @@ def write_lines(live: LiveRuns) -> None:
                 said[one.name] = news
                 if not write_line(sys.stdout, line_of(one)):
                     return
+        if live.left_out != left_out:
+            left_out = live.left_out
+            write_line(sys.stdout, left_out_line(left_out))
         if not found:
             write_line(sys.stdout, f"There is no run in {', '.join(map(str, live.paths))}.")
         if not any(one.state.word == "running" for one in found):
             return
         time.sleep(LINE_SECONDS)
+
+
+def left_out_line(left_out: int) -> str:
+    """Say how many runs are not followed."""
+    return f"{left_out:,} older runs are not shown."
 
 
 LEAST_NAME = 16  # characters of the column of names, also where the terminal is narrow
@@ -68,8 +77,8 @@ def line_of(one: Followed) -> str:
                      f"{number_text(one.curves.mean_return)}, {number_text(state.sps, 0)} steps/s{left}{warned}")
 
 
-def text_view(found: Sequence[Followed]) -> "Group":
-    """Return the table of the runs and their warnings, for rich."""
+def text_view(found: Sequence[Followed], left_out: int = 0) -> "Group":
+    """Return the table of the runs and their warnings, for rich; `left_out` more runs are only counted."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -87,7 +96,9 @@ def text_view(found: Sequence[Followed]) -> "Group":
                  "" if state.age is None else duration_text(state.age)]
         table.add_row(*(Text(one_line(cell)) for cell in cells), style=STYLES.get(state.word, ""))
     end = "Ctrl-C ends this view; the runs continue." if found else "No run yet. Ctrl-C ends this view."
-    return Group(table, *(Text(line, style="yellow") for line in warning_lines(found)), Text(end, style="dim"))
+    notes = [left_out_line(left_out)] * bool(left_out) + [end]
+    return Group(table, *(Text(line, style="yellow") for line in warning_lines(found)),
+                 *(Text(note, style="dim") for note in notes))
 
 
 def warning_lines(found: Sequence[Followed]) -> list[str]:

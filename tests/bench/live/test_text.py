@@ -1,5 +1,7 @@
 """The runs on a terminal: lines of printable characters, and the view that rich draws."""
 
+import os
+
 import numpy as np
 
 from proximo.bench.live.follow import Curves
@@ -26,6 +28,22 @@ def test_steps_are_those_of_whole_iterations(tmp_path, capsys):
     assert main(["live", str(run.folder), "--text"]) == 0
     stopped, finished = capsys.readouterr().out.splitlines()
     assert "stopped, 5,120 of 5,120 steps" in stopped and "finished, 5,120 of 5,120 steps" in finished
+
+
+def test_of_many_runs_those_that_were_written_last_are_shown(tmp_path, capsys, monkeypatch):
+    """A run that trains for long began before the others; the rest is counted."""
+    monkeypatch.setattr("proximo.bench.live.runs.MOST_RUNS", 2)
+    for number, name in enumerate("abcd"):
+        run = RunFolder(tmp_path / name).grow(2)
+        for file in [*run.folder.iterdir(), run.folder]:
+            os.utime(file, (number, number))
+    os.utime(tmp_path / "a" / "metrics.csv", (100, 100))
+    assert main(["live", str(tmp_path), "--text"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:2] for line in lines[:2]] == ["a:", "d:"] and lines[2:] == ["2 older runs are not shown."]
+    live = LiveRuns([tmp_path])
+    view = text_view(live.refresh(), live.left_out)
+    assert "2 older runs are not shown." in [str(part) for part in view.renderables]
 
 
 def test_a_folder_without_runs_ends_the_lines(tmp_path, capsys):
