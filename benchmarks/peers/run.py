@@ -1,21 +1,15 @@
 """Compare the steps per second of Proximo and other implementations of PPO with equal hyper-parameters.
 
-    python benchmarks/peers/run.py --rounds 3 --regime small \
-        --python rejax=/envs/jax/bin/python --python purejaxrl=/envs/jax/bin/python --python sbx=/envs/jax/bin/python \
+    python benchmarks/peers/run.py --rounds 3 --environments /envs \
         --source purejaxrl=/checkouts/purejaxrl --source cleanrl=/checkouts/cleanrl
-    python benchmarks/peers/run.py --regime halfcheetah --python leanrl=/envs/lean/bin/python \
-        --source leanrl=/checkouts/LeanRL
+    python benchmarks/peers/run.py --regime halfcheetah --environments /envs --source leanrl=/checkouts/LeanRL
 
 Regimes: CartPole-v1 in four settings (small, many, wide, wide-short) and with ten seeds at once, on one core (seeds)
 and on two (seeds-two), halfcheetah, and breakout, which has two cores. small-gpu, wide-gpu and breakout-gpu are the
 same on an NVIDIA GPU with 16 cores; in the other regimes no GPU is visible. Each peer has a script beside this one, and
-runs in the interpreter that `--python` names (else this one), pinned to its cores. `--source` is a checkout of a peer
-that no package index has, or that consists of scripts. A peer whose library or checkout is missing is left out, with a
-message. The programs alternate; the table has the medians of all rounds.
-
-What the interpreters need: rejax 0.1.3 `gymnax<1`; PureJaxRL that and brax; CleanRL's script for HalfCheetah gymnasium
-0.29.1; LeanRL that, gym 0.23.1, tensordict, envpool, mujoco and `numpy<2`; Sample Factory 2.1.1 its own pins; PufferLib
-3.0.0 torch, gym 0.23, rich-argparse, and its source with both extension modules built in place (`pufferlib_peer.py`).
+runs, pinned to its cores, in its environment of the folder that install.py made, or in the interpreter that `--python`
+names. `--source` is a checkout of a peer that no package index has, or that consists of scripts. A peer whose library
+or checkout is missing is left out, with a message. The programs alternate; the table has the medians of all rounds.
 The first run of LeanRL compiles for several minutes.
 
 Proximo runs as its command does, with CSV, TensorBoard and checkpoints on. A script prints one line of JSON: `rate` in
@@ -31,6 +25,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from install import ENVIRONMENTS
 
 HERE = Path(__file__).parent
 COMMON = {"gamma": 0.99, "gae_lambda": 0.95, "value": 0.5, "max_grad_norm": 0.5, "seeds": 1, "cores": 1,
@@ -108,10 +104,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", nargs="*", help="only these")
     parser.add_argument("--core", type=int, default=0, help="the first core to pin to")
+    parser.add_argument("--environments", type=Path, help="the folder that install.py made")
     for flag in ("--python", "--source"):
         parser.add_argument(flag, action="append", default=[], metavar="PEER=PATH")
     given = parser.parse_args()
     pythons, sources = (dict(pair.split("=", 1) for pair in pairs) for pairs in (given.python, given.source))
+    if given.environments:
+        folder = given.environments.resolve()
+        pythons = {peer: str(folder / name / "bin" / "python") for name, (peers, _) in ENVIRONMENTS.items()
+                   for peer in peers} | pythons
     scale = {peer: steps for peer, steps in SCALE[given.regime].items() if not given.peers or peer in given.peers}
     found: dict[str, list[dict[str, Any]]] = {peer: [] for peer in scale}
     for _ in range(given.rounds):
