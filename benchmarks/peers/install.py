@@ -19,7 +19,7 @@ ENVIRONMENTS: dict[str, tuple[list[str], list[str]]] = {  # the peers that run t
     "sb3": (["sb3", "sbx"], ["torch==2.13.0", "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium[mujoco]",
                              "mujoco==3.17.0", "packaging", "ale-py", "opencv-python-headless"]),
     "cleanrl": (["cleanrl", "leanrl"], ["torch==2.13.0", "gymnasium==0.29.1", "gym==0.23.1", "mujoco==3.17.0",
-                                        "numpy<2", "tensordict", "envpool", "tyro", "tqdm", "tensorboard",
+                                        "numpy<2", "tensordict", "envpool", "tyro", "tqdm", "tensorboard", "imageio",
                                         "setuptools"]),
     "samplefactory": (["samplefactory"], ["torch==2.13.0", "sample-factory==2.1.1"]),
     "pufferlib": (["pufferlib"], ["torch==2.13.0", "numpy<2", "gym==0.23.1", "gymnasium==0.29.1",

@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ def _choice_problems(choices: Any) -> list[str]:
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_whole(given: dict[str, Any]) -> bool:
@@ -112,7 +113,7 @@ def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
     """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
     if "choices" in given:
         return given["choices"][rng.integers(len(given["choices"]))]
-    low, high = given["low"], given["high"]
+    low, high = float(given["low"]), float(given["high"])
     drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
     return within(float(drawn), given)
 

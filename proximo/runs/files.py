@@ -10,7 +10,7 @@ import os
 import reprlib
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -22,6 +22,10 @@ MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
 MOST_FAULTS = 10_000  # of more, only the number is reported: a record of each needs a kilobyte
 POPULATION_FILE = "pbt.json"  # in the folder of a population, beside its rounds
+ALLOWED = {  # by the types of pydantic's errors
+    "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
+    "finite_number": "a finite number", "string_type": "text in quotes", "bool_type": "true or false",
+    "list_type": "a list in square brackets", "dict_type": "a table of names and values"}
 Kind = TypeVar("Kind")
 Place = tuple[int | str, ...]  # of a value in tables and lists
 
@@ -167,8 +171,11 @@ def type_faults(content: Any, kind: Any) -> list[tuple[Place, str]]:
     except ValidationError as error:
         if error.error_count() > MOST_FAULTS:
             return [((), f"{error.error_count():,} values are missing or have another type.")]
-        return [(one["loc"], _sentence(one["loc"], one["type"], one["msg"], one["input"]))
-                for one in error.errors(include_url=False, include_context=False)]
+        found: dict[Place, list[Any]] = {}  # of a value that may have several types, one fault for each
+        for one in error.errors(include_url=False, include_context=False):
+            found.setdefault(_place(content, one["loc"]), []).append(one)
+        above = {place[:count] for place in found for count in range(len(place))}  # a list that might be a number
+        return [(place, _sentence(place, faults)) for place, faults in found.items() if place not in above]
     return []
 
 
@@ -194,12 +201,28 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _sentence(place: Place, fault: str, message: str, given: Any) -> str:
+def _place(content: Any, location: Place) -> Place:
+    """Return the keys and numbers of a location, without the names of types that pydantic adds."""
+    node, place = content, []
+    for part in location:
+        if isinstance(node, dict):
+            place.append(part)
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int):
+            place.append(part)
+            node = node[part]
+    return tuple(place)
+
+
+def _sentence(place: Place, faults: Sequence[Any]) -> str:
     name = ""
     for part, before in zip(place, ("", *place)):  # run 2: env_ids 1, counted from 1
         between = ": " if isinstance(before, int) else "." if before else ""
         name += f" {part + 1}" if isinstance(part, int) else f"{between}{part}"
-    name = name.lstrip() or "the whole"
-    if fault == "missing":
+    name, first = name.lstrip() or "the whole", faults[0]
+    if first["type"] == "missing":
         return f"{name} is missing."
-    return f"{name}={reprlib.repr(given):.60} is not allowed: {message[:1].lower()}{message[1:200]}."
+    allowed = [ALLOWED[one["type"]] for one in faults if one["type"] in ALLOWED]
+    why = (f". Use {' or '.join(dict.fromkeys(allowed))}" if allowed else
+           f": {first['msg'][:1].lower()}{first['msg'][1:200]}")
+    return f"{name}={reprlib.repr(first['input']):.60} is not allowed{why}."

@@ -76,7 +76,7 @@ def test_config_json_with_a_value_of_another_type(name, value, run, capsys):
 
 
 @pytest.mark.parametrize("place,value,part", [
-    ((), [], "valid dictionary"), (("variant",), REMOVED, "variant is missing"), (("variant",), 5, "variant=5"),
+    ((), [], "a table of names and values"), (("variant",), REMOVED, "variant is missing"), (("variant",), 5, "variant=5"),
     (("config",), [], "config=[]"), (("config",), REMOVED, "config is missing"), (("processes",), "x", "processes='x'"),
     (("resume_with",), {}, "resume_with={}"), (("versions",), [1], "versions=[1]")])
 def test_config_json_without_its_parts(place, value, part, run, capsys):
@@ -250,7 +250,7 @@ SETS = {"label=5": f"[[run]]\n{ROW}label = 5", "processes='x'": f'[[run]]\n{ROW}
         "variant=['ppo']": '[[run]]\nvariant = ["ppo"]', "overrides=5": f"[[run]]\n{ROW}overrides = 5",
         "overrides='x'": f'overrides = "x"\n[[run]]\n{ROW}', "run 1=5": "run = [5]", "run=5": "run = 5",
         "seeds=300000000": f"seeds = 300000000\n[[run]]\n{ROW}", "seeds=": f"seeds = []\n[[run]]\n{ROW}",
-        "seeds.int=": f"seeds = 1979-05-27\n[[run]]\n{ROW}", "title=5": f"title = 5\n[[run]]\n{ROW}",
+        "seeds=datetime": f"seeds = 1979-05-27\n[[run]]\n{ROW}", "title=5": f"title = 5\n[[run]]\n{ROW}",
         "evaluate='yes'": f'evaluate = "yes"\n[[run]]\n{ROW}', "env_ids=": "[[run]]\nvariant = 'ppo'\nsteps = 1\nenv_ids = 'x'",
         "steps=1.5": "[[run]]\nvariant = 'ppo'\nsteps = 1.5\nenv_ids = ['x']", "presets=5": "[[run]]\npresets = 5",
         "there is no [[run]]": "", "is not TOML": "[[run]", "learning_rate=": f"[[run]]\n{ROW}overrides = {{learning_rate = 'a'}}",
@@ -435,6 +435,15 @@ def test_any_value_in_a_benchmark_file(load, tmp_path, cases):
             check_sentences(error)
 
     tried()
+
+
+@pytest.mark.parametrize(("seeds", "expected"), [
+    ("a", "seeds='a' is not allowed. Use a whole number or a list in square brackets."),
+    ([1, "a"], "seeds 2='a' is not allowed. Use a whole number."), (3, None), ([3], None)])
+def test_a_value_that_may_have_several_types(seeds, expected):
+    """One sentence says all of them; of a list with a wrong part, that part."""
+    assert type_faults({"seeds": seeds}, dict[str, int | list[int]]) == (
+        [] if expected is None else [(("seeds", 1) if "2=" in expected else ("seeds",), expected)])
 
 
 def test_very_many_wrong_values_are_counted_and_not_listed():

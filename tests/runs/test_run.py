@@ -83,7 +83,7 @@ def test_fields_of_other_versions_are_left_out_with_a_warning(capsys):
 
 @pytest.mark.parametrize(("content", "kind", "sentence"), [
     (None, UsageError, "contains no config.json"), ("{", FilesError, "is not JSON"),
-    ("[]", FilesError, "should be a valid dictionary"), ("{}", FilesError, "variant is missing"),
+    ("[]", FilesError, "a table of names and values"), ("{}", FilesError, "variant is missing"),
     (json.dumps({"variant": "ppo", "config": 3}), FilesError, "config=3 is not allowed"),
     (json.dumps({"variant": "pppo", "config": {}}), FilesError, r"config.json: pppo is not a variant. Did you mean ppo\? The")])
 def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
