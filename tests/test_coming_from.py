@@ -10,6 +10,7 @@ import pytest
 import proximo
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.model import Model
+from proximo.runs.peer_names import RLLIB, ROBOTS
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
 
@@ -28,6 +29,21 @@ def test_a_name_of_stable_baselines3_leads_to_ours(given, fields):
     named = re.findall(r"\b([a-z]\w+)=", str(error.value))
     assert [name for name in fields if name not in named] == [] and {*named} <= known, named
     assert str(error.value).endswith("(docs/coming-from.md).")
+
+
+@pytest.mark.parametrize("name", [*RLLIB, *ROBOTS])
+def test_a_name_of_rllib_or_of_a_library_for_robots_leads_to_ours(name):
+    known = {*proximo.Config.__dataclass_fields__, *inspect.signature(proximo.train).parameters}
+    with pytest.raises(proximo.UsageError, match=f"^{name} is not a field of this variant. .* ") as error:
+        proximo.train("ppo", **{name: 1})
+    assert {*re.findall(r"\b([a-z]\w+)=", str(error.value))} <= known
+    assert all(hasattr(proximo.callbacks, used) for used in re.findall(r"callbacks\.(\w+)", str(error.value)))
+
+
+def test_a_schedule_that_is_a_list_of_points_leads_to_the_page():
+    """As in RLlib."""
+    with pytest.raises(proximo.UsageError, match="^learning_rate is a list of points. Use a number, .*docs/python.md"):
+        proximo.train("ppo", learning_rate=[[0, 1e-3], [10_000, 1e-5]])
 
 
 @pytest.mark.parametrize("field", ["learning_rate", "clip_coef"])

@@ -19,7 +19,7 @@ from proximo.runs.choice import played_env
 from proximo.runs.peer_names import ADVICE
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
-SCHEDULE = ("{0} is a function. Use a number, and for a schedule of your own a configuration with the method "
+SCHEDULE = ("{0} is {1}. Use a number, and for a schedule of your own a configuration with the method "
             "{0}_at(self, iteration) (docs/python.md).")
 
 
@@ -106,12 +106,18 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
-    schedules = [name for name in ("learning_rate", "clip_coef", "ent_coef") if callable(changes.get(name))]
+    schedules = {name: "a function" if callable(changes[name]) else "a list of points"
+                 for name in ("learning_rate", "clip_coef", "ent_coef") if _is_schedule(changes.get(name))}
     cfg = replace(cfg, **{name: value for name, value in changes.items() if name in known and name not in schedules})
-    wrong += [*map(SCHEDULE.format, schedules), *type_problems(cfg)]
+    wrong += [*(SCHEDULE.format(name, what) for name, what in schedules.items()), *type_problems(cfg)]
     if wrong:
         raise UsageError("\n".join(wrong))
     return cfg.resolved()
+
+
+def _is_schedule(value: Any) -> bool:
+    """Return whether a value is a function, or a list of points such as [[0, 1e-3], [10000, 1e-5]]."""
+    return callable(value) or (isinstance(value, (list, tuple)) and any(isinstance(x, (list, tuple)) for x in value))
 
 
 def problems_of(cfg: Config, processes: int = 1) -> list[str]:
