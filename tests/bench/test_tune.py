@@ -453,7 +453,7 @@ SPACES = {
     "update_epochs = {low = 1.0, high = 8.0}": "space: update_epochs is a whole number",
     "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate: logg is unknown. Use low and high, also with log, or choices.",
     "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate: high=inf is not a finite number.",
-    f"update_epochs = {{low = 1, high = 1{'0' * 400}}}": "is not a finite number. Bounds are numbers",  # above every float
+    f"num_steps = {{low = 1, high = 1{'0' * 400}}}": "is not a finite number. Bounds are numbers",  # above every float
     "hidden_sizes = {choices = [[64, 64], [0]]}": "space: hidden_sizes=0 must be at least 1",
     "num_minibatches = {choices = [4, 3]}": "space: no trial is possible with num_minibatches=3: batch_size=512",
 }

@@ -177,3 +177,8 @@ def definition_text(module: str, name: str) -> str:
 def module_text(module: str) -> str:
     """Return the text of a module."""
     return _tree(module)[0]
+
+
+def module_names(module: str) -> list[str]:
+    """Return the names of the definitions of a module in order."""
+    return list(_texts(module))
