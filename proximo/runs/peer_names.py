@@ -19,7 +19,8 @@ PEERS = {  # names of Stable-Baselines3 and others
     "tensorboard_log": "Every run writes RUN/tensorboard: set run_dir=RUN", "use_sde": "Use distribution=gsde",
     "verbose": "Use logger=console or logger=none"}
 WORKERS = "Use env_workers=... for processes, and num_envs=... for the number of all environments"
-RESTARTS = "Use restart_envs=... with env_workers=..., which replaces processes that die or do not answer"
+RESTARTS = ("Use restart_envs=... with env_workers=..., which replaces processes that die or do not answer; "
+            "an exception of an environment ends the run")
 KL = "There is no KL penalty: desired_kl=... adapts the learning rate, target_kl=... ends an update"
 POLICIES = "All agents share one policy; a trained agent can be a part of the environment"
 SCHEDULES = "anneal_lr=... and anneal_ent=... are linear or cosine; others are methods of a configuration"
