@@ -3,7 +3,7 @@
     python benchmarks/peers/install.py /envs --pufferlib /checkouts/pufferlib-3.0.0
     python benchmarks/peers/install.py /envs --only jax sb3
 
-Needs a package index, 6 GB and, for PufferLib, a C++ compiler. An environment that exists is completed. `--pufferlib`
+Needs a package index, 8 GB and, for PufferLib, a C++ compiler. An environment that exists is completed. `--pufferlib`
 is the unpacked source distribution of PufferLib 3.0.0. Its CartPole and its advantages are compiled in place, with the
 optimizations of its setup.py; a header whose functions do nothing takes the place of raylib, because nothing is drawn.
 """

@@ -1,6 +1,7 @@
 """What to use instead of arguments that other libraries have."""
 
 MINIBATCH = "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=..."
+CLIP_VALUES = "Use clip_vloss=True, which clips values by clip_coef"
 POPART = "Values are not normalised (PopArt): norm_reward=True normalises rewards"
 PEERS = {  # names of Stable-Baselines3 and others
     "algo": "PPO is the only algorithm", "batch_size": MINIBATCH, "minibatch_size": MINIBATCH,
@@ -9,7 +10,7 @@ PEERS = {  # names of Stable-Baselines3 and others
     "n_eval_episodes": "Use eval_episodes=...", "log_interval": "Use log_every=...", "log_freq": "Use log_every=...",
     "eval_env": "Use eval_every=... with eval_env_kwargs={...}, or proximo.evaluate(it.model(), env=...) in a callback",
     "features_extractor_class": "Use make_agent=FUNCTION for a network of your own", "clip_range": "Use clip_coef=...",
-    "clip_range_vf": "Use clip_vloss=True, which clips values by clip_coef", "n_envs": "Use num_envs=...",
+    "clip_range_vf": CLIP_VALUES, "n_envs": "Use num_envs=...",
     "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
     "net_arch": "Use hidden_sizes=(64, 64)",
     "normalize_advantage": "Use norm_adv=True or norm_adv=False",
@@ -62,8 +63,7 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     **dict.fromkeys(("mini_epochs", "num_learning_epochs", "learning_epochs"), "Use update_epochs=..."),
     **dict.fromkeys(("num_mini_batches", "mini_batches"), "Use num_minibatches=..."),
     **dict.fromkeys(("e_clip", "ratio_clip"), "Use clip_coef=..."), "tau": "Use gae_lambda=...",
-    **dict.fromkeys(("clip_value", "use_clipped_value_loss", "value_clip"),
-                    "Use clip_vloss=True, which clips values by clip_coef"),
+    **dict.fromkeys(("clip_value", "use_clipped_value_loss", "value_clip"), CLIP_VALUES),
     **dict.fromkeys(("value_loss_coef", "value_loss_scale"),
                     "Use vf_coef=..., twice the value of a loss that is not halved"),
     "critic_coef": "Use vf_coef=...", **dict.fromkeys(("entropy_coef", "entropy_loss_scale"), "Use ent_coef=..."),
@@ -76,7 +76,7 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "central_value_config": "Use critic_obs=... for observations that only the value function sees",
     **dict.fromkeys(("seq_length", "seq_len"), SEQUENCE), "units": "Use hidden_sizes=...",
     "num_actors": "Use num_envs=...",
-    **dict.fromkeys(("max_epochs", "max_iterations"), "Use total_timesteps=..., num_envs * num_steps for an iteration"),
+    **dict.fromkeys(("max_epochs", "max_iterations"), "Use total_timesteps=...; an iteration has num_envs * num_steps"),
     "score_to_win": "Use callbacks=[proximo.callbacks.stop_at(SCORE)]", "mixed_precision": "Use precision=bf16",
     "multi_gpu": "torchrun starts several processes"}
 OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."

@@ -10,6 +10,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.pbt import Round, copy_run, pbt, prune_checkpoints, score_of
 from proximo.bench.population import change_value, first_members, load_population, next_members
 from proximo.bench.process import record_path
+from proximo.bench.ranges import draw_value
 from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
@@ -119,6 +120,12 @@ def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
         changed = [change_value(rng, {"low": 0, "high": 10**6}, value) for _ in range(400)]
         assert {one for one in changed if one < 10} == {value - 1, value + 1} and type(changed[0]) is int
     assert {change_value(rng, {"choices": ["a", "b"]}, "a") for _ in range(50)} == {"a", "b"}
+
+
+def test_a_range_of_very_large_whole_numbers():
+    """Such numbers are objects for numpy, which has no logarithm of them."""
+    drawn = draw_value(np.random.default_rng(1), {"low": 1, "high": 10**30, "log": True})
+    assert isinstance(drawn, int) and 1 <= drawn <= 10**30
 
 
 def test_a_copy_is_its_source_without_what_says_that_it_has_finished(tmp_path):

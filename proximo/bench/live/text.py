@@ -49,9 +49,9 @@ def write_lines(live: LiveRuns) -> None:
                 said[one.name] = news
                 if not write_line(sys.stdout, line_of(one)):
                     return
-        if live.left_out != left_out:
-            left_out = live.left_out
-            write_line(sys.stdout, left_out_line(left_out))
+        if live.left_out > left_out:
+            write_line(sys.stdout, left_out_line(live.left_out))
+        left_out = live.left_out
         if not found:
             write_line(sys.stdout, f"There is no run in {', '.join(map(str, live.paths))}.")
         if not any(one.state.word == "running" for one in found):
