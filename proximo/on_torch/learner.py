@@ -1,6 +1,7 @@
 """Learning from one batch: minibatches, the gradient, the clipped Adam step, and when to stop."""
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,10 +117,10 @@ def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
                  value=select(batch.value), ret=select(batch.ret), valid=select(batch.valid))
 
 
-def minibatch_at(every: Minibatches, e: int, m: int) -> Minibatches:
-    """Return minibatch m of epoch e."""
-    return Minibatches(index=every.index[e, m], advantage=every.advantage[e, m], count=every.count[e, m],
-                       noise=None if every.noise is None else every.noise[e, m])
+def split_minibatches(every: Minibatches) -> list[Minibatches]:
+    """Return views of the E x M minibatches, epoch by epoch. Indexing each tensor takes ten times as long."""
+    views = (repeat(None) if x is None else x.flatten(0, 1).unbind() for x in every)
+    return [Minibatches(*parts) for parts in zip(*views)]
 
 
 def minibatch_indices(cfg: Config, shape: Sequence[int], recurrent: bool, shuffle: np.random.Generator) -> Tensor:
@@ -167,9 +168,10 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     counts = minibatches.count.tolist()
     if not any(counts[0]):
         return dict.fromkeys((*learner.names, "grad_norm"), float("nan"))
+    parts, size = split_minibatches(minibatches), cfg.num_minibatches
     for e in range(cfg.update_epochs):
-        stats, grad_norm = zip(*(learner.step(batch, minibatch_at(minibatches, e, m), rate, Coefficients(*scalars))
-                                 for m in range(cfg.num_minibatches) if counts[e][m]))
+        stats, grad_norm = zip(*(learner.step(batch, minibatch, rate, Coefficients(*scalars))
+                                 for minibatch, count in zip(parts[e * size:], counts[e]) if count))
         epochs.append(torch.stack(stats).mean(0))
         norms.append(torch.stack(grad_norm).mean())
         if watch_kl:
