@@ -168,10 +168,10 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     counts = minibatches.count.tolist()
     if not any(counts[0]):
         return dict.fromkeys((*learner.names, "grad_norm"), float("nan"))
-    parts, size = split_minibatches(minibatches), cfg.num_minibatches
+    parts = split_minibatches(minibatches)
     for e in range(cfg.update_epochs):
-        stats, grad_norm = zip(*(learner.step(batch, minibatch, rate, Coefficients(*scalars))
-                                 for minibatch, count in zip(parts[e * size:], counts[e]) if count))
+        stats, grad_norm = zip(*(learner.step(batch, parts[e * cfg.num_minibatches + m], rate, Coefficients(*scalars))
+                                 for m in range(cfg.num_minibatches) if counts[e][m]))
         epochs.append(torch.stack(stats).mean(0))
         norms.append(torch.stack(grad_norm).mean())
         if watch_kl:
