@@ -168,9 +168,9 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     counts = minibatches.count.tolist()
     if not any(counts[0]):
         return dict.fromkeys((*learner.names, "grad_norm"), float("nan"))
-    parts = split_minibatches(minibatches)
+    each = split_minibatches(minibatches)
     for e in range(cfg.update_epochs):
-        stats, grad_norm = zip(*(learner.step(batch, parts[e * cfg.num_minibatches + m], rate, Coefficients(*scalars))
+        stats, grad_norm = zip(*(learner.step(batch, each[e * cfg.num_minibatches + m], rate, Coefficients(*scalars))
                                  for m in range(cfg.num_minibatches) if counts[e][m]))
         epochs.append(torch.stack(stats).mean(0))
         norms.append(torch.stack(grad_norm).mean())
