@@ -39,9 +39,11 @@ def call_envs(envs: VecEnv, name: str, /, *arguments: Any, **options: Any) -> li
                          "Call another method.")
     call = getattr(envs, "call", None)
     if call is None:
+        other = ("environments in JAX are part of a compiled function: train in stages (init_from), each with its own "
+                 "environments" if getattr(envs, "play", "host") == "inside" else
+                 "a class that make_envs makes may have a method call(name, *arguments)")
         raise UsageError(f"call_envs({name!r}): these environments are stepped together and have no methods of their "
-                         "own. Single environments of Gymnasium have them (engine=gym), and a class that make_envs "
-                         "makes may have a method call(name, *arguments).")
+                         f"own. Single environments of Gymnasium have them (engine=gym), and {other}.")
     found = call(name, *arguments, **options)
     if not isinstance(found, (list, tuple)):
         raise EnvError(f"call({name!r}) of the environments returned {found!r:.60}; it must return a list.")
