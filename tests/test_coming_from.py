@@ -118,3 +118,12 @@ def test_the_arguments_for_the_same_training_are_the_defaults_of_stable_baseline
     layers = [layer.out_features for layer in peer.policy.mlp_extractor.policy_net if hasattr(layer, "out_features")]
     assert [*cfg.hidden_sizes] == layers and not cfg.shared_network
     assert cfg.activation == peer.policy.activation_fn.__name__.lower()
+
+
+@pytest.mark.parametrize("names", [
+    "num_actors reward_shaper lr_schedule schedule_type save_best_after save_frequency truncate_grads bounds_loss_coef seq_length units",
+    "rewards_shaper_scale time_limit_bootstrap random_timesteps learning_starts observation_preprocessor learning_rate_scheduler_kwargs",
+    "actor_hidden_dims critic_obs_normalization obs_groups save_interval symmetry_cfg rnn_hidden_dim init_at_random_ep_len"])
+def test_settings_of_whole_configurations_for_robots_are_answered(names):
+    """Of rl_games, skrl and rsl_rl in Isaac Lab. Those without an answer were compared with the spelling of our names."""
+    assert [name for name in names.split() if name not in ROBOTS] == []

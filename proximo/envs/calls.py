@@ -1,6 +1,7 @@
 """Methods of environments that a program calls between two iterations (Iteration.call_envs)."""
 
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -10,6 +11,8 @@ from proximo.errors import EnvError, ProximoError, UsageError, nearest, one_line
 from proximo.protocols import VecEnv
 
 PLAYING = ("reset", "step", "close")  # what training calls itself
+ATTRIBUTES = ('To set an attribute, call "set_wrapper_attr" with its name and value; to read one, "get_wrapper_attr" '
+              "with its name.")
 
 
 def call_envs(envs: VecEnv, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
@@ -36,9 +39,11 @@ def call_envs(envs: VecEnv, name: str, /, *arguments: Any, **options: Any) -> li
                          "Call another method.")
     call = getattr(envs, "call", None)
     if call is None:
+        other = ("environments in JAX are part of a compiled function: train in stages (init_from), each with its own "
+                 "environments" if getattr(envs, "play", "host") == "inside" else
+                 "a class that make_envs makes may have a method call(name, *arguments)")
         raise UsageError(f"call_envs({name!r}): these environments are stepped together and have no methods of their "
-                         "own. Single environments of Gymnasium have them (engine=gym), and a class that make_envs "
-                         "makes may have a method call(name, *arguments).")
+                         f"own. Single environments of Gymnasium have them (engine=gym), and {other}.")
     found = call(name, *arguments, **options)
     if not isinstance(found, (list, tuple)):
         raise EnvError(f"call({name!r}) of the environments returned {found!r:.60}; it must return a list.")
@@ -71,9 +76,7 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
     except AttributeError:
         method = None
     if not callable(method):
-        raise UsageError(f"call_envs({name!r}): {env.unwrapped} has no method {name}. To set an attribute, call "
-                         "\"set_wrapper_attr\" with its name and value; to read one, \"get_wrapper_attr\" with its "
-                         "name.")
+        raise UsageError(f"call_envs({name!r}): {env.unwrapped} has no method {name}. {ATTRIBUTES}")
     try:
         if name == "set_wrapper_attr":
             refuse_new_attribute(env, *arguments, **options)
@@ -82,6 +85,43 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
         raise
     except BaseException as error:
         raise fault(what_failed(error, f"{name}() raised")) from error
+
+
+def call_object(envs: Any, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
+    """Call a method of an object that steps all environments, such as a simulator.
+
+    Args:
+        envs: The object.
+        name: The method. As for an environment, "get_wrapper_attr" and "set_wrapper_attr" read and set an attribute.
+        arguments: Its arguments.
+        options: Its keyword arguments.
+
+    Returns:
+        A list with what the method returned.
+
+    Raises:
+        UsageError: There is no such method, or no such attribute to set.
+        EnvError: The method raised an exception.
+    """
+    own: dict[str, Callable[..., Any]] = {"get_wrapper_attr": getattr, "set_wrapper_attr": _set_attribute}
+    method = partial(own[name], envs) if name in own else getattr(envs, name, None)
+    if not callable(method):
+        raise UsageError(f"call_envs({name!r}): {type(envs).__name__} has no method {name}. {ATTRIBUTES}")
+    try:
+        return [method(*arguments, **options)]
+    except (ProximoError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise EnvError(f"{type(envs).__name__}: {what_failed(error, f'{name}() raised')}") from error
+
+
+def _set_attribute(envs: Any, name: str, value: Any, force: bool = False) -> bool:
+    if not force and not hasattr(envs, name):
+        raise UsageError(f"call_envs('set_wrapper_attr', {name!r}): {type(envs).__name__} has no attribute {name}."
+                         f"{nearest(name, sorted(attribute_names(envs)))} Name an attribute that exists, or pass "
+                         "force=True to make a new one.")
+    setattr(envs, name, value)
+    return True
 
 
 def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **options: Any) -> None:
@@ -104,7 +144,7 @@ def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **opt
                      "pass force=True to make a new one.")
 
 
-def attribute_names(layer: gymnasium.Env[Any, Any]) -> list[str]:
+def attribute_names(layer: Any) -> list[str]:
     """Return the public attributes of an environment or of a wrapper that are no methods."""
     methods = {name for kind in type(layer).__mro__ for name, member in vars(kind).items() if callable(member)}
     return [name for name in dir(layer) if not name.startswith("_") and name not in methods]

@@ -1,11 +1,15 @@
 """Checks of a functional environment that compile nothing."""
 
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
+from jax import Array
 
+from proximo.envs.obs_layout import obs_layout
 from proximo.errors import UsageError
 
 FUNCTIONS = ("observation_space", "action_space", "initial", "transition", "observation", "reward", "terminal")
@@ -24,7 +28,11 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
     if lacking := [part for part in FUNCTIONS if not hasattr(env, part)]:
         raise UsageError(f"{name} lacks {', '.join(lacking)} of a functional environment of Gymnasium (FuncEnv).")
     wrong, observed, acted = list[str](), env.observation_space, env.action_space
-    if not isinstance(observed, spaces.Box) or not observed.shape:
+    if isinstance(observed, spaces.Dict):
+        if not _are_float_vectors(observed):
+            wrong.append(f"{name}.observation_space={observed!r:.100} has a part that is not a vector of floats. Use a "
+                         "Dict of Boxes of floats without images, or one Box.")
+    elif not isinstance(observed, spaces.Box) or not observed.shape:
         wrong.append(f"{name}.observation_space={observed!r:.100} is not a Box of one axis or more. Return an array "
                      "from observation(), such as jax.nn.one_hot(state, n), and describe it as a Box.")
     elif observed.dtype.kind in "iu" and observed.dtype.itemsize > 4:
@@ -43,21 +51,43 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
         raise UsageError("\n".join(wrong))
 
 
-def check_observed(env: Any, found: Any) -> None:
-    """Raise UsageError if the space describes another observation, or its dtype cannot hold these numbers.
+def observed_arrays(env: Any, given: Any) -> list[Array]:
+    """Return the arrays of an observation: one, or the parts of a Dict in the order of its space.
 
     Whole numbers may become floats.
 
     Args:
         env: The environment.
-        found: What `env.observation` returned, an array of JAX.
+        given: What `env.observation` returned.
+
+    Raises:
+        UsageError: The space describes another observation, or its dtype cannot hold these numbers.
     """
-    space = env.observation_space
-    name, declared = f"{type(env).__name__}.observation()", np.dtype(space.dtype)
+    space, call = env.observation_space, f"{type(env).__name__}.observation()"
+    if not isinstance(space, spaces.Dict):
+        return [_checked(space, jnp.asarray(given), call, "observation_space")]
+    if not isinstance(given, Mapping) or given.keys() != space.spaces.keys():
+        said = f"a dict with {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
+        raise UsageError(f"{call} returned {said}, and observation_space is a Dict with {', '.join(space.spaces)}. "
+                         "Return a dict with these keys.")
+    return [_checked(part, jnp.asarray(given[key]), f"{call}[{key!r}]", f"observation_space[{key!r}]")
+            for key, part in space.spaces.items()]
+
+
+def _checked(space: spaces.Space[Any], found: Array, call: str, described: str) -> Array:
+    declared = np.dtype(space.dtype)
     if found.shape != space.shape:
-        raise UsageError(f"{name} returned an array of shape {found.shape}, and observation_space has the shape "
+        raise UsageError(f"{call} returned an array of shape {found.shape}, and {described} has the shape "
                          f"{space.shape}. Return an observation of that shape: the functions are called for one "
                          "environment.")
     if not (np.can_cast(found.dtype, declared) or (found.dtype.kind in "iu" and declared.kind == "f")):
-        raise UsageError(f"{name} returned {found.dtype}, and observation_space has the dtype {declared}, which does "
-                         f"not hold all of these numbers. Declare the space with {found.dtype}, or return {declared}.")
+        raise UsageError(f"{call} returned {found.dtype}, and {described} has the dtype {declared}, which does not "
+                         f"hold all of these numbers. Declare the space with {found.dtype}, or return {declared}.")
+    return found
+
+
+def _are_float_vectors(space: spaces.Dict) -> bool:
+    """Return whether every key is a Box of floats that is no image."""
+    boxes = all(isinstance(part, spaces.Box) and part.dtype.kind == "f" for part in space.spaces.values())
+    layout = obs_layout(space) if boxes else None
+    return layout is not None and layout.dtype == np.float32

@@ -14,8 +14,9 @@ from proximo.config import Config
 from proximo.envs.custom_attributes import check_no_effect
 from proximo.envs.custom_pure import state_difference
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.func_checks import check_func_env, check_observed
+from proximo.envs.func_checks import check_func_env, observed_arrays
 from proximo.envs.image_axes import channels_first, image_axes, stored_shape
+from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
 from proximo.protocols import Episode, Step
@@ -28,7 +29,7 @@ class FuncEnv(Protocol):
     `metadata["render_fps"]`. All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
     """
 
-    observation_space: gymnasium.Space[Any]  # a Box
+    observation_space: gymnasium.Space[Any]  # a Box, or a Dict of vectors of floats
     action_space: gymnasium.Space[Any]
 
     def initial(self, rng: Any) -> Any:
@@ -40,7 +41,7 @@ class FuncEnv(Protocol):
         ...
 
     def observation(self, state: Any, rng: Any) -> Any:
-        """Return the observation of a state, with the shape of `observation_space`."""
+        """Return the observation of a state, with the shape or the keys of `observation_space`."""
         ...
 
     def reward(self, state: Any, action: Any, next_state: Any, rng: Any) -> Any:
@@ -81,9 +82,10 @@ class FuncPure:
         check_func_env(env, max_episode_steps)
         self.env, self.num_envs, self._limit = env, num_envs, int(max_episode_steps or 0)  # 0: no limit
         self.observation_space, self.action_space = env.observation_space, env.action_space
-        self._axes = image_axes(env.observation_space)
-        self.obs_shape = stored_shape(self._axes, tuple(env.observation_space.shape or ()))
-        self.obs_dtype = np.dtype(env.observation_space.dtype)
+        self._axes, layout = image_axes(env.observation_space), obs_layout(env.observation_space)
+        shape = (layout.size,) if layout else tuple(env.observation_space.shape or ())
+        self.obs_shape = stored_shape(self._axes, shape)
+        self.obs_dtype = layout.dtype if layout else np.dtype(env.observation_space.dtype)
         self._to_env = _action_of(env.action_space)
         self._canvas: Any = None  # of render_init
 
@@ -163,8 +165,9 @@ class FuncPure:
 
     def _observe(self, state: Any, key: Array) -> Array:
         """Return the observation of a state as the policy gets it; UsageError if the space describes another one."""
-        found = jnp.asarray(self.env.observation(state, key))
-        check_observed(self.env, found)
+        parts = observed_arrays(self.env, self.env.observation(state, key))
+        whole = isinstance(self.observation_space, spaces.Box)
+        found = parts[0] if whole else jnp.concatenate([part.ravel() for part in parts])
         return channels_first(self._axes, jnp.asarray(found, self.obs_dtype))
 
     def _number(self, name: str, given: Any) -> Array:

@@ -1,12 +1,14 @@
 """Environments behind Gymnasium's VectorEnv, which steps N of them in one call, as a VecEnv of this package."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from proximo.envs.batch_rows import BatchRows, arrays_of, batch_actions
+from proximo.envs.calls import call_object
 from proximo.envs.episodes import Running, count_episodes
 from proximo.envs.render import render_env
 from proximo.envs.vector_checks import VectorChecks, check_single
@@ -68,8 +70,8 @@ class GymVectorEnvs:
         self._rows(obs, "reset")  # checks it
         self._metrics = VectorMetrics(metrics, step_metrics, self._kind, self.name, self.num_envs)
         self.metric_names = self._metrics.names
-        if hasattr(bare, "call"):
-            self.call = lambda method, /, *args, **options: list(bare.call(method, *args, **options))
+        call = getattr(bare, "call", None) or partial(call_object, bare)  # of a simulator
+        self.call = lambda method, /, *args, **options: list(call(method, *args, **options))
 
     def _call_reset(self, **given: Any) -> tuple[Any, Mapping[str, Any]]:
         """Return obs and info."""

@@ -54,7 +54,8 @@ class VectorMetrics:
                 found[name] = self._kind.where(over, np.nan, found[name])
                 self._fill(found, name, last, over, for_all=True)
         if self._unseen and bool(over.any()):
-            warn_of_missing(sorted(self._unseen), {*last, *log} - {"log"}, self._name)
+            read = {*last, *log} - {"log"} if self._unseen & {*self._steps} else {*last}
+            warn_of_missing(sorted(self._unseen), read, self._name)
             self._unseen.clear()
         return found
 

@@ -13,7 +13,6 @@ PEERS = {  # names of Stable-Baselines3 and others
     "clip_range_vf": CLIP_VALUES, "n_envs": "Use num_envs=...",
     "lr": "Use learning_rate=...", "n_epochs": "Use update_epochs=...", "n_steps": "Use num_steps=...",
     "net_arch": "Use hidden_sizes=(64, 64)",
-    "normalize_advantage": "Use norm_adv=True or norm_adv=False",
     "policy": "Use model=mlp, cnn or impala, or make_agent=FUNCTION for a network of your own",
     "policy_kwargs": "Use hidden_sizes=(64, 64), activation=... and log_std_init=..., or make_agent=FUNCTION for a "
                      "network of your own",
@@ -58,30 +57,74 @@ RLLIB = {
     **dict.fromkeys(("checkpoint_freq", "checkpoint_frequency"), "Use checkpoint_every=..., in iterations"),
     **dict.fromkeys(("local_dir", "storage_path"), "Use run_dir=..."),
     "stop": "Use total_timesteps=... and callbacks=[proximo.callbacks.stop_at(SCORE)]"}
+OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
+SHAPED = "Use norm_reward=True, or multiply the rewards in make_envs=FUNCTION"
+ADAPTIVE = "Use desired_kl=... for an adaptive learning rate, anneal_lr=... for one that falls"
+LIMITS = "desired_kl=... keeps the learning rate between 1e-6 and 1e-2, and changes it by a factor of 1.5"
+EVERY = "Use checkpoint_every=..., in iterations; keep_checkpoints=0 keeps all"
+STEPS = "Use total_timesteps=..., the steps of all environments together"
+FIRST_STEPS = "All actions are those of the policy, and an update follows each num_steps=... steps"
+STD = "Without state_dependent_std=True, the logarithm of the standard deviation is a weight without limits"
+MEMORY = "Use recurrent=lstm or gru, and memory_size=... for its units; there is one layer"
+LOAD = "Use init_from=RUN for a new run that begins with its weights, or proximo.resume(RUN)"
+BOUNDS = ("Use distribution=squashed, whose actions are inside of the bounds, or loss_fn=FUNCTION for a loss with a "
+          "term for means that are outside")
 ROBOTS = {  # names of rl_games, rsl_rl and skrl
     **dict.fromkeys(("horizon_length", "num_steps_per_env", "rollouts"), "Use num_steps=..."),
     **dict.fromkeys(("mini_epochs", "num_learning_epochs", "learning_epochs"), "Use update_epochs=..."),
     **dict.fromkeys(("num_mini_batches", "mini_batches"), "Use num_minibatches=..."),
+    "minibatch_size_per_env": MINIBATCH,
     **dict.fromkeys(("e_clip", "ratio_clip"), "Use clip_coef=..."), "tau": "Use gae_lambda=...",
-    **dict.fromkeys(("clip_value", "use_clipped_value_loss", "value_clip"), CLIP_VALUES),
+    **dict.fromkeys(("clip_value", "use_clipped_value_loss", "value_clip", "clip_predicted_values"), CLIP_VALUES),
     **dict.fromkeys(("value_loss_coef", "value_loss_scale"),
                     "Use vf_coef=..., twice the value of a loss that is not halved"),
     "critic_coef": "Use vf_coef=...", **dict.fromkeys(("entropy_coef", "entropy_loss_scale"), "Use ent_coef=..."),
-    **dict.fromkeys(("grad_norm", "grad_norm_clip"), "Use max_grad_norm=..."), "discount_factor": "Use gamma=...",
+    **dict.fromkeys(("grad_norm", "grad_norm_clip", "truncate_grads"), "Use max_grad_norm=..."),
+    "discount_factor": "Use gamma=...",
+    "normalize_advantage": "Use norm_adv=minibatch (Stable-Baselines3), norm_adv=batch (rl_games) or norm_adv=none",
+    "normalize_advantage_per_mini_batch": "Use norm_adv=minibatch for True, norm_adv=batch for False",
     "kl_threshold": "Use desired_kl=..., which adapts the learning rate, or target_kl=..., which ends an update",
-    **dict.fromkeys(("normalize_input", "state_preprocessor", "empirical_normalization"), "Use norm_obs=True"),
-    "value_preprocessor": POPART, "value_bootstrap": "Use bootstrap_truncated=True, the default",
-    "reward_shaper": "Use norm_reward=True, or env_wrappers=[...] for a wrapper that scales rewards",
-    **dict.fromkeys(("sigma_init", "init_noise_std"), "Use log_std_init=..., the logarithm of a standard deviation"),
-    "central_value_config": "Use critic_obs=... for observations that only the value function sees",
-    **dict.fromkeys(("seq_length", "seq_len"), SEQUENCE), "units": "Use hidden_sizes=...",
-    "num_actors": "Use num_envs=...",
-    **dict.fromkeys(("max_epochs", "max_iterations"), "Use total_timesteps=...; an iteration has num_envs * num_steps"),
-    "score_to_win": "Use callbacks=[proximo.callbacks.stop_at(SCORE)]", "mixed_precision": "Use precision=bf16",
-    "multi_gpu": "torchrun starts several processes"}
-OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
+    **dict.fromkeys(("lr_schedule", "schedule", "learning_rate_scheduler", "learning_rate_scheduler_kwargs"), ADAPTIVE),
+    "schedule_type": "desired_kl=... adapts the learning rate after every epoch",
+    **dict.fromkeys(("min_lr", "max_lr", "kl_factor", "lr_factor", "lr_multiplier"), LIMITS),
+    **dict.fromkeys(("normalize_input", "state_preprocessor", "observation_preprocessor", "empirical_normalization",
+                     "actor_obs_normalization", "critic_obs_normalization", "obs_normalization"), "Use norm_obs=True"),
+    "value_preprocessor": POPART,
+    **dict.fromkeys(("value_bootstrap", "time_limit_bootstrap"), "Use bootstrap_truncated=True, the default"),
+    **dict.fromkeys(("reward_shaper", "rewards_shaper", "rewards_shaper_scale"), SHAPED),
+    **dict.fromkeys(("sigma_init", "init_noise_std", "init_std"),
+                    "Use log_std_init=..., the logarithm of a standard deviation"),
+    "initial_log_std": "Use log_std_init=...",
+    **dict.fromkeys(("fixed_sigma", "fixed_log_std"), "Use state_dependent_std=False, the default"),
+    **dict.fromkeys(("clip_log_std", "min_log_std", "max_log_std"), STD),
+    **dict.fromkeys(("bounds_loss_coef", "bound_loss_type"), BOUNDS),
+    "clip_actions": "Actions are clipped to the bounds of a Box; distribution=squashed needs no clipping",
+    **dict.fromkeys(("central_value_config", "obs_groups"),
+                    "Use critic_obs=... for observations that only the value function sees"),
+    **dict.fromkeys(("seq_length", "seq_len"), SEQUENCE),
+    **dict.fromkeys(("rnn", "rnn_type", "rnn_hidden_dim", "rnn_hidden_size", "rnn_num_layers"), MEMORY),
+    **dict.fromkeys(("units", "hidden_dims"), "Use hidden_sizes=..."),
+    "actor_hidden_dims": "Use policy_sizes=...", "critic_hidden_dims": "Use value_sizes=...",
+    **dict.fromkeys(("mlp", "network", "models", "d2rl"), NETWORK), "initializer": "Use orthogonal_init=False",
+    "separate": "Use shared_network=False for separate networks, shared_network=True for a common one",
+    "num_actors": "Use num_envs=...", "env_name": "Use env_id=...",
+    **dict.fromkeys(("max_epochs", "max_iterations", "num_learning_iterations"),
+                    "Use total_timesteps=...; an iteration has num_envs * num_steps"),
+    "max_frames": STEPS, "timesteps": STEPS, **dict.fromkeys(("random_timesteps", "learning_starts"), FIRST_STEPS),
+    "init_at_random_ep_len": "Let the first reset of the environments begin at random steps of their episodes",
+    "score_to_win": "Use callbacks=[proximo.callbacks.stop_at(SCORE)]",
+    "save_best_after": "Use eval_every=..., which keeps the model with the best evaluation",
+    **dict.fromkeys(("save_frequency", "save_interval", "checkpoint_interval"), EVERY),
+    "write_interval": "Use log_every=..., in iterations",
+    **dict.fromkeys(("experiment", "experiment_name", "full_experiment_name", "train_dir"), "Use run_dir=..."),
+    **dict.fromkeys(("load_checkpoint", "load_path", "load_run"), LOAD),
+    **dict.fromkeys(("observer", "features"), EPISODES), "mixed_precision": "Use precision=bf16",
+    "symmetry_cfg": "Use loss_fn=FUNCTION for a loss that compares mirrored observations",
+    "rnd_cfg": "Use make_envs=FUNCTION for environments that add an intrinsic reward",
+    "multi_gpu": "torchrun starts several processes", "wandb_activate": "Use logger=wandb",
+    "population_based_training": "proximo pbt FILE trains a population"}
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
-          **dict.fromkeys(("set_up", "optimizer", "optimizer_class"), OPTIMIZER),
+          **dict.fromkeys(("set_up", "optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
           **{name: f" {advice} (docs/coming-from.md)." for name, advice in (PEERS | RLLIB | ROBOTS).items()}}

@@ -148,7 +148,7 @@ def test_it_is_refused_later():
 
 @pytest.mark.parametrize(("fields", "sentence"), [
     ({"overlap": True}, "not available with overlap=True"),
-    ({"framework": "jax", "engine": "jax"}, "no methods of their own. Single environments of Gymnasium have them .engine=gym")])
+    ({"framework": "jax", "engine": "jax"}, "no methods of their own. Single environments of Gymnasium have them .engine=gym., .*train in stages .init_from")])
 def test_where_it_is_not_available(fields, sentence):
     """Environments that are played meanwhile, or that are pure functions."""
     with pytest.raises(UsageError, match=sentence):

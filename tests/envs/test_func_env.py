@@ -276,6 +276,8 @@ def test_pictures_are_of_the_first_environment(tmp_path):
 @pytest.mark.parametrize(("change", "limit", "said"), [
     ({"observation_space": spaces.Discrete(7)}, 9, r"Changed.observation_space=Discrete\(7\) is not a Box of one axis or more. Return"),
     ({"observation_space": spaces.Box(0, 1, ())}, 9, "is not a Box of one axis or more"),
+    ({"observation_space": spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Discrete(2))}, 9, "has a part that is not a vector of floats"),
+    ({"observation_space": spaces.Dict(a=spaces.Box(0, 1, (9, 9, 3)))}, 9, "has a part that is not a vector of floats"),
     ({"observation_space": spaces.Box(0, 9, (2,), np.int64)}, 9, "has the dtype int64, which JAX does not have"),
     ({"action_space": spaces.Dict(a=spaces.Discrete(2))}, 9, "Changed.action_space=Dict.* is not supported. Use Discrete"),
     ({"action_space": spaces.MultiDiscrete([[2, 3]])}, 9, "is not supported"), ({}, 2.5, "max_episode_steps=2.5 is not allowed"),
@@ -479,3 +481,34 @@ def test_a_state_without_an_allowed_action_is_a_fault_of_the_environment(tmp_pat
     with pytest.raises(EnvError, match=r"^environment 0: its action_mask allows no action at the end of iteration 1 \(seed 1\), which "
                                        r"began after 0 steps\. Allow at least one"):
         proximo.train(make_envs=func_env.from_func_env(Stuck()), framework="jax", run_dir=str(tmp_path / "run"), **TOLD)
+
+
+class Asymmetric(Walk):
+    """The policy sees one number, the value function also the place."""
+
+    observation_space = spaces.Dict(policy=spaces.Box(-9, 9, (1,)), critic=spaces.Box(-9, 9, (2,)))
+
+    def observation(self, state, rng):
+        return {"policy": jnp.ones(1), "critic": jnp.stack([state["place"], 3])}
+
+
+def test_a_dict_of_vectors_is_a_row_in_the_order_of_its_space(tmp_path):
+    """critic_obs works in JAX, as with other environments."""
+    envs = func_env.from_func_env(Asymmetric(), 5)(CFG, [1, 2])
+    obs = np.asarray(envs.reset().obs)
+    assert envs.obs_shape == (3,) and obs.dtype == np.float32
+    assert (obs[:, [0, 2]] == [1, 3]).all() and {*obs[:, 1]} <= {0, 1, 2}
+    run = proximo.train("ppo", make_envs=func_env.from_func_env(Asymmetric(), 5), framework="jax", critic_obs="critic", num_envs=4,
+                        num_steps=8, num_minibatches=2, total_timesteps=64, run_dir=tmp_path / "run", logger="none")
+    assert proximo.load(run).act({"policy": np.ones((3, 1), np.float32)}).shape == (3,)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"policy": np.ones(1)}, "returned a dict with policy, and observation_space is a Dict with policy, critic"),
+    (np.ones(3), "returned ndarray, and observation_space is a Dict with"),
+    ({"policy": np.ones(2), "critic": np.ones(2)}, r"observation\(\)\['policy'\] returned an array of shape \(2,\), and observation_space"),
+])
+def test_a_dict_that_does_not_fit_its_space_is_refused(given, said):
+    changed = type("Changed", (Asymmetric,), {"observation": lambda self, state, rng: given})
+    with pytest.raises(UsageError, match=said):
+        func_env.from_func_env(changed(), 5)(CFG, [1, 2]).reset()

@@ -214,6 +214,45 @@ def test_training_evaluation_and_calls(tmp_path, tensors):
     assert ("charts/force" in (run / "metrics.csv").read_text()) is tensors
 
 
+class Simulator:
+    """Environments as one object that has no method `call`, as simulators of robots."""
+
+    def __init__(self, num_envs):
+        envs = sync_envs("Pendulum-v1", num_envs, "SameStep")
+        self.num_envs, self.metadata, self.step, self.close, self.reset = num_envs, envs.metadata, envs.step, envs.close, envs.reset
+        self.single_observation_space, self.single_action_space = envs.single_observation_space, envs.single_action_space
+        self.level = 0
+
+    def harder(self, by):
+        self.level += by
+        return self.level
+
+
+def test_methods_and_attributes_of_a_simulator_can_be_called(tmp_path):
+    """A curriculum in a callback: environments that are made again get the value that it has set."""
+    made = []
+
+    def make_envs(cfg, seeds):
+        made.append(Simulator(len(seeds)))
+        return made[-1]
+
+    def look(it):
+        if it.iteration == 1:
+            assert it.call_envs("set_wrapper_attr", "level", 3) == [True] and it.call_envs("harder", 1) == [4]
+            for name, error, said in [("levl", UsageError, "no attribute levl. Did you mean level"), ("close", UsageError, "is refused")]:
+                with pytest.raises(error, match=said):
+                    it.call_envs(*(("set_wrapper_attr", name, 1) if name == "levl" else (name,)))
+            with pytest.raises(UsageError, match="Simulator has no method levl"):
+                it.call_envs("levl")
+            with pytest.raises(EnvError, match="Simulator: harder.. raised TypeError"):
+                it.call_envs("harder", "x")
+        return {"level": it.call_envs("get_wrapper_attr", "level")[0]}
+
+    proximo.train(make_envs=make_envs, num_envs=2, num_steps=16, num_minibatches=1, total_timesteps=96, checkpoint_every=2,
+                  run_dir=tmp_path / "run", callbacks=[look], logger="none")
+    assert [one.level for one in made if one.num_envs == 2][-2:] == [4, 3]
+
+
 def test_values_of_tensors_stay_tensors():
     step = vector_suite("NextStep", tensors=True)(Config(env_id="CartPole-v1"), [1, 2]).reset()
     assert all(isinstance(x, torch.Tensor) for x in (step.obs, step.reward, step.episode.ret))

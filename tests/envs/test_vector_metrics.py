@@ -147,3 +147,15 @@ def test_a_step_metric_that_was_there_in_one_step_is_not_told(caplog):
             envs.step(np.array([0, 1]))
     said, = caplog.messages
     assert said.startswith("SyncVectorEnv: info has no y at the end of the first episode. It has no entries.")
+
+
+def test_an_entry_of_the_log_is_no_metric_of_episodes_and_not_named_as_one(caplog):
+    """The message said that there was no x, and that there was x."""
+    warn_once.cache_clear()
+    envs = GymVectorEnvs(Telling(succeeding("NextStep"), {"log": {"x": 1}}), 1, metrics=["x"])
+    envs.reset()
+    with caplog.at_level(logging.WARNING, "proximo"):
+        for _ in range(5):
+            envs.step(np.array([0, 1]))
+    said, = caplog.messages
+    assert said.startswith("SyncVectorEnv: info has no x at the end of the first episode. It has log. ")
