@@ -28,8 +28,8 @@ class FuncEnv(Protocol):
     `metadata["render_fps"]`. All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
     """
 
-    observation_space: gymnasium.Space[Any]  # a Box
-    action_space: gymnasium.Space[Any]
+    observation_space: Any  # the gymnasium space: a Box
+    action_space: Any  # the gymnasium space
 
     def initial(self, rng: Any) -> Any:
         """Return the first state of an episode."""
