@@ -4,6 +4,7 @@ Ends with the same weights, bit for bit, as `proximo train ppo_atari` with the s
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def make_agent(spec: Spec, cfg: Atari) -> nn.Module:
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
     """Train, print the progress, and return the weights by name."""
-    cfg = Atari(**({"env_id": "BreakoutNoFrameskip-v4"} | settings))
+    cfg = replace(Atari(env_id="BreakoutNoFrameskip-v4"), **settings)
     returns: list[float] = []
     for it in train(cfg, make_atari, make_agent):
         returns += it.finished.ret.tolist()

@@ -4,6 +4,7 @@ Ends with the same weights, bit for bit, as `proximo train ppo_continuous_action
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def make_agent(spec: Spec, cfg: Continuous) -> nn.Module:
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
     """Train, print the progress, and return the weights by name. Normalisation follows norm_obs and norm_reward."""
-    cfg = Continuous(**({"env_id": "Pendulum-v1", "total_timesteps": 200_000, "threads": 1} | settings))
+    cfg = replace(Continuous(env_id="Pendulum-v1", total_timesteps=200_000, threads=1), **settings)
     returns: list[float] = []
     for it in train(cfg, make_mujoco, make_agent):
         returns += it.finished.ret.tolist()

@@ -5,6 +5,7 @@ the rounding that vmap changes. One agent without vmap ends with the same weight
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ def make_agent(spec: Spec, cfg: Config) -> SeparateAgent:
 
 def train_one(seed: int = 1, **settings: Any) -> dict[str, np.ndarray]:
     """Train one agent, an iteration per call, and return the weights by name."""
-    cfg = Config(**({"env_id": "CartPole-v1", "total_timesteps": 500_000, "framework": "jax"} | settings))
+    cfg = replace(Config(env_id="CartPole-v1", total_timesteps=500_000, framework="jax"), **settings)
     training = make_training(cfg, make_jax_control, make_agent)
     state, step = training.init(jax.random.key(seed)), jax.jit(training.step)
     for _ in range(cfg.num_iterations):
@@ -39,7 +40,7 @@ def train_one(seed: int = 1, **settings: Any) -> dict[str, np.ndarray]:
 
 def train_four(**settings: Any) -> jax.Array:
     """Train four agents in one compiled program. Returns the mean return of each iteration's episodes, (I, 4)."""
-    cfg = Config(**({"env_id": "CartPole-v1", "total_timesteps": 500_000, "framework": "jax"} | settings))
+    cfg = replace(Config(env_id="CartPole-v1", total_timesteps=500_000, framework="jax"), **settings)
     training = make_training(cfg, make_jax_control, make_agent)
     keys = jnp.stack([jax.random.key(seed) for seed in range(1, 5)])
     states, step = jax.vmap(training.init)(keys), jax.vmap(training.step)

@@ -4,6 +4,7 @@ Ends with the same weights, bit for bit, as `proximo train ppo --recurrent lstm`
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -49,8 +50,8 @@ def make_agent(spec: Spec, cfg: Config) -> nn.Module:
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
     """Train, print the progress, and return the weights by name."""
-    cfg = Config(**({"env_id": "CartPole without velocities", "total_timesteps": 200_000, "recurrent": "lstm",
-                     "num_envs": 8, "threads": 1} | settings))
+    cfg = replace(Config(env_id="CartPole without velocities", total_timesteps=200_000, recurrent="lstm", num_envs=8,
+                         threads=1), **settings)
     returns: list[float] = []
     for it in train(cfg, make_envs, make_agent):
         returns += it.finished.ret.tolist()

@@ -4,6 +4,7 @@ Ends with the same weights, bit for bit, as `proximo train ppo`.
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def make_agent(spec: Spec, cfg: Config) -> nn.Module:
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
     """Train, print the progress, and return the weights by name."""
-    cfg = Config(**({"env_id": "CartPole-v1", "total_timesteps": 500_000, "threads": 1} | settings))
+    cfg = replace(Config(env_id="CartPole-v1", total_timesteps=500_000, threads=1), **settings)
     returns: list[float] = []
     for it in train(cfg, make_gym, make_agent):
         returns += it.finished.ret.tolist()

@@ -6,6 +6,7 @@ too early. Ends with the same weights, bit for bit, as `proximo train rpo_contin
 
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def make_agent(spec: Spec, cfg: RPO) -> nn.Module:
 
 def main(**settings: Any) -> dict[str, np.ndarray]:
     """Train, print the progress, and return the weights by name."""
-    cfg = RPO(**({"env_id": "Pendulum-v1", "total_timesteps": 200_000, "rpo_alpha": 0.5, "threads": 1} | settings))
+    cfg = replace(RPO(env_id="Pendulum-v1", total_timesteps=200_000, rpo_alpha=0.5, threads=1), **settings)
     returns: list[float] = []
     for it in train(cfg, make_mujoco, make_agent):
         returns += it.finished.ret.tolist()

@@ -3,25 +3,30 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.runs.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
+    import gymnasium
+
+    from proximo.protocols import LossFn, MakeAgent
     from proximo.runs.callbacks import Callback
     from proximo.runs.check_env import Finding
     from proximo.runs.session import Session
     from proximo.types import Iteration
 
-Part = Callable[..., Any]
+    EnvLike = str | Callable[..., Any] | gymnasium.Env[Any, Any]  # an id, a function or a class, an object
+    MakeAnyEnvs = Callable[[Any, list[int]], Any]  # (configuration, one seed per environment) -> all environments
 
 
 @unbroken_imports()
-def train(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
-          make_agent: Part | None = None, loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (),
-          resume: str | None = None, **values: Any) -> Path:
+def train(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
+          make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
+          loss_fn: "LossFn | None" = None, callbacks: "Sequence[Callback]" = (),
+          resume: Literal["auto", "never"] | None = None, **values: Any) -> Path:
     """Train an agent as `proximo train` does.
 
         proximo.train("ppo_atari", env_id="BreakoutNoFrameskip-v4", seed=1)
@@ -61,14 +66,13 @@ def train(config: str | Config | type[Config] | None = None, env: Any = None, *,
     from proximo.runs.restart import start_or_resume
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks)
-    cfg, variant = configure(config, env, custom, values)
-    return _train_to_end(start_or_resume(cfg, variant, custom, mode=resume))
+    return _train_to_end(start_or_resume(*configure(config, env, custom, values), custom, mode=resume))
 
 
 @unbroken_imports()
-def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *, make_envs: Part | None = None,
-          make_agent: Part | None = None, loss_fn: Part | None = None, resume: str | None = None,
-          **values: Any) -> Path:
+def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *,
+          make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
+          loss_fn: "LossFn | None" = None, resume: Literal["auto", "never"] | None = None, **values: Any) -> Path:
     """Train one run for every combination of some values, all at once, as `proximo sweep` does; see `train`.
 
         proximo.sweep("ppo", learning_rate=[3e-4, 1e-3], gamma=[0.98, 0.99], seed=[1, 2, 3], run_dir="runs/sweep")
@@ -96,8 +100,9 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     return _train_to_end(start_sweep(*configure_sweep(config, env, custom, values), mode=resume, custom=custom)[0])
 
 
-def iterations(config: str | Config | type[Config] | None = None, env: Any = None, *, make_envs: Part | None = None,
-               make_agent: Part | None = None, loss_fn: Part | None = None, state: dict[str, Any] | None = None,
+def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
+               make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
+               loss_fn: "LossFn | None" = None, state: dict[str, Any] | None = None,
                **values: Any) -> "Generator[Iteration, None, None]":
     """Train, and yield a proximo.types.Iteration after every iteration. There is no run folder, log or checkpoint.
 
@@ -138,15 +143,14 @@ def iterations(config: str | Config | type[Config] | None = None, env: Any = Non
     if problems := [*custom.problems(cfg), *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
         raise UsageError("\n".join(problems))
     set_passive_openmp_wait(cfg)
-    parts = custom.parts(variant, cfg.framework)
-    parts = parts if state else with_start(parts, cfg)
+    parts = custom.parts(variant, cfg.framework) if state else with_start(custom.parts(variant, cfg.framework), cfg)
     return for_programs(parts.train(cfg, parts.make_envs, parts.make_agent, state=state), cfg, variant, custom)
 
 
 @unbroken_imports()
-def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, make_agent: Part | None = None,
-           loss_fn: Part | None = None, callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None,
-           **changes: Any) -> Path:
+def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" = None,
+           make_agent: "MakeAgent | None" = None, loss_fn: "LossFn | None" = None,
+           callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None, **changes: Any) -> Path:
     """Continue a run from its newest checkpoint, bit for bit, as `proximo resume` does.
 
     Args:
@@ -179,7 +183,8 @@ def resume(run: str | Path, env: Any = None, *, make_envs: Part | None = None, m
 
 
 @unbroken_imports()
-def check_env(env: Any = None, *, make_envs: Part | None = None, **values: Any) -> "list[Finding]":
+def check_env(env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" = None,
+              **values: Any) -> "list[Finding]":
     """Check an environment against Gymnasium's contract with a few thousand random steps, as `proximo check-env` does.
 
     Args:

@@ -76,7 +76,7 @@ VARIANTS: dict[str, Variant] = {
 
 def or_by_file(make_envs: MakeEnvs) -> MakeEnvs:
     """Return a function that calls make_envs of the file that a configuration names, if it has one, or `make_envs`."""
-    def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+    def make(cfg: Any, seeds: list[int]) -> VecEnv:
         custom = function_in_file(cfg)
         if custom is None:
             return make_envs(cfg, seeds)
@@ -160,7 +160,7 @@ def _jax_parts(variant: Variant) -> Parts:
     from proximo.on_jax.train import train
     from proximo.on_jax.train_group import train_group
 
-    def make_envs(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+    def make_envs(cfg: Any, seeds: list[int]) -> VecEnv:
         envs = variant.make_envs_inside(cfg, seeds) if variant.make_envs_inside else None
         return variant.make_envs(cfg, seeds) if envs is None else envs
 

@@ -6,11 +6,14 @@ import re
 import socket
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
 from proximo.facts import facts
+
+if TYPE_CHECKING:
+    from proximo.on_torch.presence import Presence
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 GREETING_SECONDS = 5.0  # for a connection to send its rank; other programs may connect too
@@ -23,7 +26,7 @@ class World(NamedTuple):
     size: int
     local_rank: int
     local_size: int
-    presence: Any = None  # torch: a Presence (on_torch/presence.py); None: one process, or not connected yet
+    presence: "Presence | None" = None  # of torch; None: one process, or not connected yet
 
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1)

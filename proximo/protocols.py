@@ -1,11 +1,18 @@
 """What the parts of Proximo may assume about each other: environments, distributions, heads and agents."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any as Array  # numpy, torch or jax, as VecEnv.arrays says
 
 import numpy as np
 
-Array = Any  # numpy, torch or jax, as VecEnv.arrays says
+if TYPE_CHECKING:
+    from proximo.models.model import Model
+    from proximo.types import LossInputs
+
+__all__ = ["AGENT_PARTS", "COUNTS", "Acted", "Agent", "Array", "Distribution", "Episode", "EvaluatingAgent",
+           "FrameStack", "GroupedVecEnv", "Head", "LossFn", "MakeAgent", "MakeEnvs", "MakeModel",
+           "Play", "PureEnv", "Spec", "Step", "VecEnv"]
 Play = Literal["host", "pool", "inside"]  # how JAX plays environments; see VecEnv.play
 
 
@@ -80,18 +87,15 @@ class VecEnv(Protocol):
     @property
     def keeps_state(self) -> bool:
         """Whether state() and load() continue the environments exactly. The first call may test it on copies."""
-        ...
 
     @property
     def render_fps(self) -> float | None:
         """Frames per second at which render() shows the task at its own speed; None if it is not known."""
-        ...
 
     def reset(self) -> Step:
         """Begin an episode in every environment. `valid` is True, rewards are 0; see Step.first."""
-        ...
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array, /) -> Step:
         """Step every environment.
 
         Args:
@@ -101,7 +105,6 @@ class VecEnv(Protocol):
         Raises:
             EnvError: An environment failed. The message names the environment, the step and the cause.
         """
-        ...
 
     def state(self) -> dict[str, Any] | None:
         """Return everything that continues the environments exactly, or None if it cannot be saved.
@@ -110,22 +113,21 @@ class VecEnv(Protocol):
             Nested dicts with string keys. Leaves are numpy arrays, numbers, strings, booleans, None or lists of these.
             They are copies: later steps do not change them.
         """
-        ...
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any], /) -> None:
         """Continue from what state() returned for environments of the same kind and number."""
-        ...
 
     def render(self) -> np.ndarray | None:
         """Return a picture (H, W, 3) uint8 of the first environment (self-play: of the shared screen), or None."""
-        ...
 
     def close(self) -> None:
         """End all processes and engines within seconds, also after an error."""
-        ...
 
 
-MakeEnvs = Callable[[Any, Sequence[int]], VecEnv]  # (configuration, one seed per environment)
+MakeEnvs = Callable[[Any, list[int]], VecEnv]  # (configuration, one seed per environment)
+MakeAgent = Callable[[Spec, Any], Any]  # (what a network needs to know, configuration) -> an Agent
+LossFn = Callable[["LossInputs", Any], tuple[Any, Mapping[str, Any]]]  # (inputs, configuration) -> loss, statistics
+MakeModel = Callable[[], "Model"]
 
 
 class GroupedVecEnv(VecEnv, Protocol):
@@ -137,13 +139,11 @@ class GroupedVecEnv(VecEnv, Protocol):
 
     groups: int
 
-    def send(self, group: int, action: Array) -> None:
+    def send(self, group: int, action: Array, /) -> None:
         """Begin a step of one group, and return at once. Meanwhile the others may be sent and received."""
-        ...
 
-    def receive(self, group: int) -> Step:
+    def receive(self, group: int, /) -> Step:
         """Wait for the end of the step that send() began. N counts the environments of the group."""
-        ...
 
 
 class PureEnv(Protocol):
@@ -157,13 +157,11 @@ class PureEnv(Protocol):
     players: tuple[str, ...]
     metric_names: tuple[str, ...]
 
-    def reset(self, key: Array) -> tuple[Any, Step]:
+    def reset(self, key: Array, /) -> tuple[Any, Step]:
         """Return the state and the Step with which every environment begins an episode."""
-        ...
 
-    def step(self, state: Any, action: Array) -> tuple[Any, Step]:
+    def step(self, state: Any, action: Array, /) -> tuple[Any, Step]:
         """Return the next state and its Step; see VecEnv.step."""
-        ...
 
 
 class Acted(NamedTuple):
@@ -178,21 +176,17 @@ class Acted(NamedTuple):
 class Distribution(Protocol):
     """A distribution over actions. Its parameters have any leading axes, which are those of every result."""
 
-    def sample(self, noise: Array) -> Array:
+    def sample(self, noise: Array, /) -> Array:
         """Return the action (..., *action_shape) that `noise`, drawn by Head.noise, decides."""
-        ...
 
-    def logprob(self, action: Array) -> Array:
+    def logprob(self, action: Array, /) -> Array:
         """Return log-probabilities or log-densities (...)."""
-        ...
 
     def entropy(self) -> Array:
         """Return the entropy (...)."""
-        ...
 
     def mode(self) -> Array:
         """Return the action without noise (..., *action_shape): the most likely one, of `squashed` the median."""
-        ...
 
 
 class Head(Protocol):
@@ -201,19 +195,16 @@ class Head(Protocol):
     action_shape: tuple[int, ...]
     action_dtype: Any  # a numpy dtype
 
-    def __call__(self, features: Array, mask: Array | None) -> Any: ...
+    def __call__(self, features: Array, mask: Array | None, /) -> Any: ...
 
-    def noise(self, generator: Any, *lead: int) -> Array:
+    def noise(self, generator: Any, /, *lead: int) -> Array:
         """Draw what Distribution.sample takes, with leading axes `lead`."""
-        ...
 
-    def learning_noise(self, generator: Any, *lead: int) -> Array | None:
+    def learning_noise(self, generator: Any, /, *lead: int) -> Array | None:
         """Draw what `perturbed` takes, or return None if learning needs no noise."""
-        ...
 
-    def perturbed(self, dist: Any, noise: Array | None) -> Any:
+    def perturbed(self, dist: Any, noise: Any, /) -> Any:
         """Return the distribution that learning uses in place of `dist`; `noise` was drawn by learning_noise."""
-        ...
 
 
 AGENT_PARTS = ("recurrent", "evaluates_later", "head", "initial_state", "act", "value")  # what every agent must have
@@ -223,28 +214,28 @@ class Agent(Protocol):
     """A policy and a value function behind one calling convention."""
 
     recurrent: bool  # has a state, and learns from whole sequences
-    evaluates_later: bool  # computes log-probabilities and values in one pass after the rollout, by `evaluate`
+    evaluates_later: bool  # it is an EvaluatingAgent
     head: Any  # a Head
 
-    def initial_state(self, num_envs: int, device: Any = "cpu") -> tuple[Array, ...]:
-        """Return the state before the first step, (N, memory_size) each; () where there is none."""
-        ...
+    def initial_state(self, num_envs: int, /, *device: Any, **options: Any) -> tuple[Array, ...]:
+        """Return the state before the first step, (N, memory_size) each; () where there is none.
 
-    def __call__(self, obs: Array, mask: Array | None, first: Array, state: tuple[Array, ...]) -> Any:
-        """Return (Distribution, value, state). Leading axes are (N,) or (B,), or (T, n) for a recurrent agent."""
-        ...
-
-    def act(self, obs: Array, mask: Array | None, first: Array, state: tuple[Array, ...], noise: Array) -> Acted:
-        """Choose an action for each of (N,) rows."""
-        ...
-
-    def value(self, obs: Array, first: Array, state: tuple[Array, ...]) -> Array:
-        """Return the value (N,) of observations, without advancing the state."""
-        ...
-
-    def evaluate(self, obs: Array, mask: Array | None, action: Array) -> tuple[Array, Array]:
-        """Return logprob (T, N) and value (T + 1, N) of a rollout, whose obs (T + 1, N, ...) ends with the closing one.
-
-        It is called only if `evaluates_later` is True.
+        The argument `device` is that of torch. An agent of JAX needs none.
         """
-        ...
+
+    def __call__(self, obs: Array, mask: Array | None, first: Array, state: tuple[Array, ...], /) -> Any:
+        """Return (Distribution, value, state). Leading axes are (N,) or (B,), or (T, n) for a recurrent agent."""
+
+    def act(self, obs: Array, mask: Array | None, first: Array, state: tuple[Array, ...], noise: Array, /) -> Acted:
+        """Choose an action for each of (N,) rows."""
+
+    def value(self, obs: Array, first: Array, state: tuple[Array, ...], /) -> Array:
+        """Return the value (N,) of observations, without advancing the state."""
+
+
+class EvaluatingAgent(Agent, Protocol):
+    """An Agent that computes log-probabilities and values in one pass after the rollout: `evaluates_later` is True."""
+
+    def evaluate(self, obs: Array, mask: Array | None, action: Array, /) -> tuple[Array, Array]:
+        """Return logprob (T, N) and value (T + 1, N) of a rollout, whose obs (T + 1, N, ...) ends with the closing one.
+        """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.envs.moments import Statistics
-from proximo.protocols import Array, Spec, Step, VecEnv
+from proximo.protocols import Array, MakeModel, Spec, Step, VecEnv
 
 
 class Carry(NamedTuple):
@@ -127,7 +127,7 @@ class LossInputs(NamedTuple):
     clip_coef: Array  # (): epsilon of this iteration
     ent_coef: Array  # (): weight of the entropy bonus in this iteration
     agent: Any = None  # the network with its current weights, an Agent
-    rows: Any = None  # the Batch that these rows are: observations, masks, actions
+    rows: Batch = None  # type: ignore[assignment]  # these rows: observations, masks, actions
     dist: Any = None  # Distribution over actions that the network gives for them
 
 
@@ -154,4 +154,4 @@ class Iteration(NamedTuple):
     players: tuple[str, ...]  # labels of the rows of one game of several agents, otherwise ()
     statistics: Statistics | None  # numpy, equal on all ranks but for `running`; None: nothing is normalised
     keeps_state: bool  # False: a snapshot is exact only where iteration % checkpoint_every == 0
-    model: Any = None  # () -> proximo.Model, the agent as it acts; in callbacks and in the loop of proximo.iterations
+    model: MakeModel = None  # type: ignore[assignment]  # the agent as it acts; in callbacks and in proximo.iterations

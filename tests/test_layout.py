@@ -17,9 +17,11 @@ NAMES_SUITES = ("proximo.catalog", "proximo.runs.choice", "proximo.runs.check_en
 
 
 def ours(name):
-    """Return the modules of Proximo that a file imports, at its top and inside functions."""
+    """Return the modules of Proximo that a file imports, at its top and inside functions, but not for its types only."""
     found = set()
-    for node in ast.walk(TREES[name]):
+    of_types = {part for node in ast.walk(TREES[name]) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+                for statement in node.body for part in ast.walk(statement)}
+    for node in {*ast.walk(TREES[name])} - of_types:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "proximo":
             submodules = {f"{node.module}.{alias.name}" for alias in node.names} & FILES.keys()
             found |= submodules or {node.module}

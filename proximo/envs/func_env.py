@@ -29,8 +29,8 @@ class FuncEnv(Protocol):
     `metadata["render_fps"]`. All functions are of one environment. A state is any pytree of arrays, `rng` a key of JAX.
     """
 
-    observation_space: gymnasium.Space[Any]  # a Box, or a Dict of vectors of floats
-    action_space: gymnasium.Space[Any]
+    observation_space: Any  # the gymnasium space: a Box, or a Dict of vectors of floats
+    action_space: Any  # the gymnasium space
 
     def initial(self, rng: Any) -> Any:
         """Return the first state of an episode."""

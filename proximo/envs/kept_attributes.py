@@ -36,7 +36,7 @@ class KeptAttributes:
         """
         made = False
 
-        def make(cfg: Config, seeds: Sequence[int]) -> VecEnv:
+        def make(cfg: Config, seeds: list[int]) -> VecEnv:
             nonlocal made
             envs = make_envs(cfg, seeds)
             if made:

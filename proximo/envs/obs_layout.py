@@ -8,7 +8,7 @@ with an encoder that takes a row apart (on_torch/encoders.py, on_jax/encoders.py
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from gymnasium import spaces
@@ -60,6 +60,10 @@ class Layout(NamedTuple):
         return any(part.kind == "image" for part in self.parts)
 
 
+@overload
+def obs_layout(space: spaces.Dict | spaces.Tuple[Any]) -> Layout: ...
+@overload
+def obs_layout(space: spaces.Space[Any] | None) -> Layout | None: ...
 def obs_layout(space: spaces.Space[Any] | None) -> Layout | None:
     """Return the layout of the rows of an observation space. The key `action_mask` is no part.
 

@@ -113,7 +113,7 @@ class ActionHead(nnx.Module):
     def learning_noise(self, key: Array, *lead: int) -> Array | None:
         return None
 
-    def perturbed(self, dist: Any, noise: Array | None) -> Any:
+    def perturbed(self, dist: Any, noise: Any) -> Any:
         return dist
 
 

@@ -10,6 +10,7 @@ from flax import nnx
 from jax import Array, lax
 
 from proximo.envs.obs_layout import Part
+from proximo.errors import UsageError
 from proximo.on_jax.distributions import array_module
 from proximo.on_jax.networks import Conv, Linear, flatten_images, max_pool, scale_images
 from proximo.on_jax.parameters import layer_init
@@ -65,10 +66,13 @@ class Encoder(nnx.Module):
 
     Args:
         parts: The parts to read; others of the row are left out.
-        make_image_net: Makes the network of one image.
+        make_image_net: Makes the network of one image; None: the parts have no images.
+
+    Raises:
+        UsageError: A part is an image, and there is no function for images.
     """
 
-    def __init__(self, parts: Sequence[Part], make_image_net: MakeImageNet) -> None:
+    def __init__(self, parts: Sequence[Part], make_image_net: MakeImageNet | None = None) -> None:
         self.slices = tuple((part.start, part.stop, part.dtype.name, part.shape) for part in parts)
         nets, self.features = [], 0
         for part in parts:
@@ -97,9 +101,12 @@ def take_part(items: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
     return items.reshape(*lead, *shape)
 
 
-def make_part_net(part: Part, make_image_net: MakeImageNet) -> tuple[nnx.Module, int]:
+def make_part_net(part: Part, make_image_net: MakeImageNet | None) -> tuple[nnx.Module, int]:
     """Return the network of one part, and its number of features."""
     if part.kind == "image":
+        if make_image_net is None:
+            raise UsageError(f"{part.name} is an image, and make_image_net=None. Pass a function that "
+                             "makes its network.")
         return make_image_net(part.shape)
     if part.kind == "discrete":
         return OneHot(part.choices), sum(part.choices)

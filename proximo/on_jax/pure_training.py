@@ -12,7 +12,7 @@ Example:
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,10 @@ from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, make_inside_player
+from proximo.on_jax.setup import make_inside_player
 from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
 from proximo.problems import config_problems
-from proximo.protocols import MakeEnvs
+from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
 
@@ -41,7 +41,7 @@ class Training(NamedTuple):
 
 
 def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
-                  loss_fn: Callable[..., Any] = ppo_loss) -> Training:
+                  loss_fn: LossFn = ppo_loss) -> Training:
     """Make the pure functions of one training.
 
     All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins

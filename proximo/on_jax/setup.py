@@ -26,11 +26,9 @@ from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
 from proximo.part_checks import check_inside
-from proximo.protocols import MakeEnvs, VecEnv
+from proximo.protocols import MakeAgent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
 from proximo.types import Carry
-
-MakeAgent = Callable[[Any, Any], Any]
 
 # Settings of JAX that decide about dtypes, random numbers, or what an operation accepts; the defaults are first.
 NEEDED_SETTINGS = {"jax_enable_x64": (False,), "jax_default_prng_impl": ("threefry2x32",),

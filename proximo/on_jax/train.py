@@ -17,16 +17,16 @@ from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.checks import not_finite
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.player import Player
-from proximo.on_jax.setup import MakeAgent, set_up
+from proximo.on_jax.setup import set_up
 from proximo.on_jax.snapshot import fits, restore, snapshot
 from proximo.on_jax.train_step import TrainState
 from proximo.problems import checked
-from proximo.protocols import MakeEnvs
+from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.types import Iteration
 
 
 @only_newest
-def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any] = ppo_loss,
+def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn = ppo_loss,
           state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 

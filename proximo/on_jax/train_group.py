@@ -29,12 +29,12 @@ from proximo.on_jax.members import (
 from proximo.on_jax.mesh import put_on_mesh
 from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import MakeAgent, first_state, make_inside_player
+from proximo.on_jax.setup import first_state, make_inside_player
 from proximo.on_jax.snapshot import restore
 from proximo.on_jax.train import History
 from proximo.on_jax.train_step import TrainState, stream_key
 from proximo.problems import checked
-from proximo.protocols import MakeEnvs
+from proximo.protocols import MakeAgent, MakeEnvs
 from proximo.types import Iteration
 
 

@@ -97,7 +97,7 @@ class ActionHead(nn.Module):
     def learning_noise(self, generator: torch.Generator, *lead: int) -> Tensor | None:
         return None
 
-    def perturbed(self, dist: Any, noise: Tensor | None) -> Any:
+    def perturbed(self, dist: Any, noise: Any) -> Any:
         return dist
 
     def allowed_logits(self, features: Tensor, mask: Tensor | None) -> Tensor:

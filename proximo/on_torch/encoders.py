@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from proximo.envs.obs_layout import Part
+from proximo.errors import UsageError
 from proximo.on_torch.device import torch_dtype
 from proximo.on_torch.networks import layer_init, scaled_images
 
@@ -65,10 +66,13 @@ class Encoder(nn.Module):
 
     Args:
         parts: The parts to read; others of the row are left out.
-        make_image_net: Makes the network of one image.
+        make_image_net: Makes the network of one image; None: the parts have no images.
+
+    Raises:
+        UsageError: A part is an image, and there is no function for images.
     """
 
-    def __init__(self, parts: Sequence[Part], make_image_net: MakeImageNet) -> None:
+    def __init__(self, parts: Sequence[Part], make_image_net: MakeImageNet | None = None) -> None:
         super().__init__()
         self.slices = [(part.start, part.stop, torch_dtype(part.dtype), part.shape)
                        for part in parts]
@@ -93,9 +97,12 @@ def take_part(items: Tensor, dtype: torch.dtype) -> Tensor:
     return items.contiguous().view(dtype) if items.dtype == torch.uint8 else items
 
 
-def make_part_net(part: Part, make_image_net: MakeImageNet) -> tuple[nn.Module, int]:
+def make_part_net(part: Part, make_image_net: MakeImageNet | None) -> tuple[nn.Module, int]:
     """Return the network of one part, and its number of features."""
     if part.kind == "image":
+        if make_image_net is None:
+            raise UsageError(f"{part.name} is an image, and make_image_net=None. Pass a function that "
+                             "makes its network.")
         return make_image_net(part.shape)
     if part.kind == "discrete":
         return OneHot(part.choices), sum(part.choices)

@@ -11,7 +11,7 @@ from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
 from proximo.on_torch.modes import check_evaluated, keep_gradients_off
 from proximo.part_checks import check_acted
-from proximo.protocols import COUNTS, Acted, Agent, Episode, Head, Step, VecEnv
+from proximo.protocols import COUNTS, Acted, Episode, Head, Step, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
 
@@ -88,8 +88,8 @@ class Storage(RolloutBuffer):
                 for name, x in self.metrics.items()}
 
 
-def make_policy(agent: Agent) -> Policy:
-    """Bundle the functions of an agent, not compiled."""
+def make_policy(agent: Any) -> Policy:
+    """Bundle the functions of an Agent, not compiled."""
     later = make_evaluate_all(agent.evaluate) if agent.evaluates_later else make_evaluate_last(agent.value)
     return Policy(act=agent.act, value=agent.value, evaluate=later, evaluates_later=agent.evaluates_later)
 

@@ -35,7 +35,7 @@ from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
 from proximo.part_checks import call_loss, check_loss
 from proximo.processes import World
-from proximo.protocols import Agent, MakeEnvs, VecEnv
+from proximo.protocols import Agent, LossFn, MakeAgent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry, LossInputs, Rollout
 
@@ -59,7 +59,7 @@ class Setup(NamedTuple):
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
 
 
-def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any],
+def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn,
            state: dict[str, Any] | None) -> Setup:
     """Join the other processes, make everything, and restore a snapshot if one is given; `cfg` is that of checked().
 
@@ -80,8 +80,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], los
         raise
 
 
-def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: Callable[..., Any],
-               loss_fn: Callable[..., Any], state: dict[str, Any] | None) -> Setup:
+def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: MakeAgent,
+               loss_fn: LossFn, state: dict[str, Any] | None) -> Setup:
     """Make everything for a process that has joined the others; see set_up."""
     device = pick_device(cfg, world)
     set_up_torch(cfg, world, device)
@@ -186,8 +186,8 @@ def statistic_names(loss_fn: Callable[..., Any], cfg: Config, recurrent: bool, d
     """
     ones = 1 * torch.ones(cfg.batch_size // cfg.num_minibatches, device=device, requires_grad=True)  # 1 *: no leaf
     ones = ones.view(cfg.num_steps, -1) if recurrent else ones
-    rows = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(),
-                                                  "clip_coef": ones.mean(), "ent_coef": ones.mean()}
+    rows: Any = dict.fromkeys(LossInputs._fields, ones) | {"valid": ones.bool(), "count": ones.sum(),
+                                                           "clip_coef": ones.mean(), "ent_coef": ones.mean()}
     found = call_loss(loss_fn, LossInputs(**rows), cfg)
     check_loss(found, Tensor, cfg)
     return list(found[1])

@@ -20,13 +20,13 @@ from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
 from proximo.problems import checked
-from proximo.protocols import MakeEnvs
+from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator
 from proximo.types import Coefficients, Iteration, Minibatches, Rollout
 
 
 @only_newest
-def train(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[..., Any], loss_fn: Callable[..., Any] = ppo_loss,
+def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn = ppo_loss,
           state: dict[str, Any] | None = None, set_up: Callable[..., Any] = set_up) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 

@@ -1,6 +1,6 @@
 """Messages of a run when it starts or continues, and of a model that is played."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def announced(make_envs: MakeEnvs, announce: Callable[[], None], together: bool)
     """
     pending = [announce]
 
-    def make(cfg: Any, seeds: Sequence[int]) -> VecEnv:
+    def make(cfg: Any, seeds: list[int]) -> VecEnv:
         envs = make_envs(cfg, seeds)
         if together and envs.play != "inside":
             envs.close()

@@ -115,6 +115,9 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
     Args:
         ret: The value.
         episodes: How many episodes the mean is over; so many must have ended.
+
+    Raises:
+        UsageError: `ret` is not a number, or `episodes` not a whole number of at least 1.
     """
     _check_arguments("stop_at", ret=ret, episodes=episodes)
     returns: deque[float] = deque(maxlen=int(episodes))
@@ -139,6 +142,9 @@ def stop_at_evaluation(ret: float) -> Callback:
 
     Args:
         ret: The value.
+
+    Raises:
+        UsageError: `ret` is not a number. The callback raises it in a run without evaluations.
     """
     _check_arguments("stop_at_evaluation", ret=ret)
 
@@ -157,6 +163,9 @@ def stop_after(seconds: float) -> Callback:
 
     Args:
         seconds: How long, counted from this call. A resume adds the time up to the checkpoint in earlier processes.
+
+    Raises:
+        UsageError: `seconds` is not a number.
     """
     _check_arguments("stop_after", seconds=seconds)
     begin = time.monotonic()
@@ -178,6 +187,9 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
     Args:
         iterations: How many iterations without a new maximum end training.
         episodes: How many of the last training episodes the mean is over.
+
+    Raises:
+        UsageError: An argument is not a whole number of at least 1.
     """
     _check_arguments("stop_without_improvement", iterations=iterations, episodes=episodes)
     returns: deque[float] = deque(maxlen=int(episodes))

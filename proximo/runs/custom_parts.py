@@ -1,6 +1,6 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -154,7 +154,7 @@ class CustomParts(NamedTuple):
             return parts
         spec = spec_from(read_model(run.folder))
 
-        def make_same_envs(cfg: Config, seeds: Sequence[int]) -> VecEnv:
+        def make_same_envs(cfg: Config, seeds: list[int]) -> VecEnv:
             envs = parts.make_envs(cfg, seeds)
             try:
                 check_task(spec, envs, bool(cfg.norm_obs))

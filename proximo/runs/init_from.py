@@ -1,6 +1,6 @@
 """`--init-from RUN`: a run that begins with the weights and the statistics of normalisation of a trained agent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,6 @@ def make_trained_agent(make_agent: Any, model: dict[str, Any], source: str, spec
     return agent
 
 
-def make_started_envs(make_envs: MakeEnvs, moments: Mapping[str, Moments], cfg: Config, seeds: Sequence[int]) -> Any:
+def make_started_envs(make_envs: MakeEnvs, moments: Mapping[str, Moments], cfg: Config, seeds: list[int]) -> Any:
     """Make environments that are normalised by known statistics from the first step."""
     return StartedEnvs(make_envs(cfg, seeds), moments)

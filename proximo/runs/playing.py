@@ -1,11 +1,11 @@
 """proximo.load, evaluate and watch: check the arguments, load a model, play in its environment or another one."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -14,12 +14,13 @@ from proximo.config import Config
 from proximo.envs.gym_source import joined_kwargs
 from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
-from proximo.facts import converted
+from proximo.facts import Arguments, converted
 from proximo.models.evaluate import Evaluation
 from proximo.models.model import Model
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record_video
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
+from proximo.protocols import MakeAgent
 from proximo.runs.announce import warn_of_other_parts
 from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
 from proximo.runs.custom_parts import CustomParts, custom_arguments, custom_env_argument
@@ -28,10 +29,22 @@ from proximo.runs.resolve import usage_errors, with_changes
 from proximo.runs.run import config_from
 from proximo.runs.run_group import check_one_run
 
-PARTS = ("make_envs", "make_agent", "config", "allow_import", "env_kwargs")
 BOUNDS = {"episodes": (1, MOST_EPISODES), "num_envs": (1, MOST_EPISODES), "seed": (0, math.inf),
           "max_steps": (1, math.inf), "max_frames": (1, math.inf)}
 NUMBERS = ("episodes", "deterministic", "seed")  # other arguments of evaluate and watch, for messages
+
+
+class PlayingParts(TypedDict, total=False):
+    """Further arguments of proximo.evaluate and watch."""
+
+    make_envs: Callable[[Any, list[int]], Any] | None
+    make_agent: MakeAgent | None
+    config: type[Config] | None
+    allow_import: str | Path | Collection[str | Path]
+    env_kwargs: Arguments
+
+
+PARTS = tuple(PlayingParts.__annotations__)
 
 
 def load_model(path: Path, custom: CustomParts, allow_import: tuple[str, ...]) -> Model:

@@ -1,7 +1,7 @@
 """Measure the time of environments: the loop gets environments that record it, and measures nothing itself."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -84,12 +84,12 @@ class TimedEnvs:
         return result
 
 
-def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, Sequence[int]], Any]:
+def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, list[int]], Any]:
     """Return a function that makes the same environments and records their steps, and that it was called.
 
     With --overlap, where they are stepped while the update runs, there are no shares and no steps are recorded.
     """
-    def make(cfg: Any, seeds: Sequence[int]) -> Any:
+    def make(cfg: Any, seeds: list[int]) -> Any:
         recorder.tried = True
         envs = make_envs(cfg, seeds)
         return envs if cfg.overlap else TimedEnvs(envs, recorder)

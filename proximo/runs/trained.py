@@ -1,21 +1,26 @@
 """What a program calls with a trained model: load, evaluate, watch."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proximo.errors import UsageError
 from proximo.runs.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from proximo.api import EnvLike
     from proximo.config import Config
     from proximo.models.evaluate import Evaluation
     from proximo.models.model import Model
+    from proximo.protocols import MakeAgent
+    from proximo.runs.playing import PlayingParts
 
 
 @unbroken_imports()
-def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_import: Collection[str] = (),
-         config: "type[Config] | None" = None) -> "Model":
+def load(path: str | Path, make_agent: "MakeAgent | None" = None,
+         allow_import: str | Path | Collection[str | Path] = (), config: "type[Config] | None" = None) -> "Model":
     """Load the model of a run, of a checkpoint or of a folder: `load(path).act(raw_obs)`. No module is imported.
 
     Args:
@@ -23,6 +28,9 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
         make_agent: The network, if the run was started with a custom one.
         allow_import: Modules and scripts that `evaluate` may import because the model names them.
         config: The class of the configuration, if it is a subclass with additional fields.
+
+    Returns:
+        The agent, which begins an episode at its first call.
 
     Raises:
         UsageError: An argument cannot work.
@@ -38,8 +46,9 @@ def load(path: str | Path, make_agent: Callable[..., Any] | None = None, allow_i
 
 
 @unbroken_imports()
-def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, *, deterministic: bool = True,
-             seed: int = 0, max_steps: int | None = None, num_envs: int | None = None, **parts: Any) -> "Evaluation":
+def evaluate(model: "str | Path | Model", episodes: int = 100, env: "EnvLike | None" = None, *,
+             deterministic: bool = True, seed: int = 0, max_steps: int | None = None, num_envs: int | None = None,
+             **parts: "Unpack[PlayingParts]") -> "Evaluation":
     """Play whole episodes with a trained model, as `proximo eval` does.
 
     Args:
@@ -73,8 +82,9 @@ def evaluate(model: "str | Path | Model", episodes: int = 100, env: Any = None, 
 
 
 @unbroken_imports()
-def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: Any = None, *,
-          deterministic: bool = True, seed: int = 0, max_frames: int = 2000, **parts: Any) -> Path:
+def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: "EnvLike | None" = None, *,
+          deterministic: bool = True, seed: int = 0, max_frames: int = 2000,
+          **parts: "Unpack[PlayingParts]") -> Path:
     """Record a video of whole episodes, one after the other, as `proximo watch` does without `--pick`.
 
     Args:

@@ -3,13 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
+from proximo.errors import UsageError
 from proximo.on_jax.assemble import assemble
 from proximo.on_jax.encoders import Encoder
 from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind
+from proximo.on_torch.encoders import Encoder as TorchEncoder
 from tests.support.spec import Spec
 
 SPACE = spaces.Dict({"kind": spaces.Discrete(3, start=1), "more": spaces.Tuple([
@@ -35,6 +38,15 @@ def test_features_without_images_are_those_of_gymnasium():
     for found in (encoder(rows), encoder(rows[None])[0], jax.jit(lambda x: encoder(x))(jnp.asarray(rows))):
         assert found.dtype == np.float32 and np.array_equal(found, wanted)
     assert isinstance(encoder(rows), np.ndarray)
+
+
+@pytest.mark.parametrize("make", [Encoder, TorchEncoder])
+def test_an_image_needs_a_network(make):
+    """The message names the part, in both frameworks; without images none is needed."""
+    parts = obs_layout(spaces.Dict({"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "speed": spaces.Box(-1, 1, (2,))})).parts
+    assert make([part for part in parts if part.kind == "vector"]).features == 2
+    with pytest.raises(UsageError, match=r"observation\['camera'\] is an image, and make_image_net=None"):
+        make(parts)
 
 
 def test_an_agent_acts_in_numpy_as_in_jax():

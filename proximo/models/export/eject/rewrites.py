@@ -72,6 +72,9 @@ OPEN_LOSS: Rewrites = {
                      ("def apply(", "def clip_and_move("), ("(gradient, apply,", "(gradient, clip_and_move,")),
     "Learner": (("    names: list[str]  # of the statistics\n", ""),),
     "collect": ((" steps from `carry`", " steps"),),
+    "LossInputs": (("rows: Batch = None",
+                    "rows: Any = None  # the Batch that these rows are: observations, masks, actions"),),
+    "make_policy": (("agent: Any", "agent: Agent"),),
     "RolloutBuffer": (("self.arrays: dict[str, Array]", "self.arrays: dict[str, np.ndarray]"),),
     "Storage": (("        self.count_nonzero: Callable[[Any], Any] = np.count_nonzero if host else "
                  "torch.count_nonzero\n", ""),),

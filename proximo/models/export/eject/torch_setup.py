@@ -1,7 +1,6 @@
 """What is known of a variant on torch, from the objects that training makes for it."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
 
     parts = parts_of(variant, "torch")
 
-    def make_envs(cfg: Config, seeds: Sequence[int]) -> Any:
+    def make_envs(cfg: Config, seeds: list[int]) -> Any:
         envs: Any = parts.make_envs(cfg, seeds)
         envs.frames = None  # stacks of frames are stored whole: this is shorter, with the same numbers
         return envs
