@@ -1,15 +1,14 @@
 """From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
 
-import inspect
 import os
+import re
 import sys
-from collections.abc import Callable, Collection
 from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.envs.registration import load_env_creator, parse_env_id, registry
+from gymnasium.envs.registration import parse_env_id, registry
 
 from proximo.envs.atari_ids import check_meant, games_for_one, is_atari
 from proximo.envs.imports import import_named
@@ -135,35 +134,29 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}). {_install_advice(name)}") from error
     except (Exception, SystemExit) as error:
-        check_arguments(registry[name].entry_point, name, {**registry[name].kwargs, **values}, error)
+        check_arguments(name, error)
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         given = f" with env_kwargs {values}" if values else ""
         raise kind(f"{name} could not be made{given}: {with_place(error)}{gl_advice(error)}") from error
 
 
-def check_arguments(make: Callable[..., Any] | str | None, name: str, given: Collection[str],
-                    error: BaseException) -> None:
-    """Raise UsageError if a call has failed because arguments without a default were not given.
+def check_arguments(name: str, error: BaseException) -> None:
+    """Raise UsageError if a class or function was called without an argument that has no default.
 
     Args:
-        make: What was called, a class, a function, or `module:name` of one.
         name: What the message calls it.
-        given: The names of the arguments that it got.
-        error: What the call raised.
+        error: What the call raised. That of a call inside has more frames. gym.make raises another one from it.
     """
-    if not isinstance(error, TypeError) or make is None:
+    if error.__cause__ is not None and "was raised from the environment creator for" in str(error):
+        error = error.__cause__
+    found = re.search(r"missing \d+ required [\w-]+ arguments?: (.*)", str(error))
+    if not isinstance(error, TypeError) or found is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return
-    try:
-        known = inspect.signature(load_env_creator(make) if isinstance(make, str) else make).parameters.values()
-    except (TypeError, ValueError):  # without a signature, as a function in C
-        return
-    lacking = [one.name for one in known if one.default is one.empty and one.name not in given
-               and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    if lacking:
-        raise UsageError(f"{name} needs {' and '.join(lacking)}, and env_kwargs does not have "
-                         f"{'it' if len(lacking) == 1 else 'them'}. Use --env-kwargs "
-                         f"{' '.join(f'{one}=VALUE' for one in lacking)}, from Python env_kwargs={{"
-                         f"{', '.join(f'{one!r}: VALUE' for one in lacking)}}}.") from error
+    lacking = re.findall(r"'(\w+)'", found[1])
+    raise UsageError(f"{name} needs {' and '.join(lacking)}, and env_kwargs does not have "
+                     f"{'it' if len(lacking) == 1 else 'them'}. Use --env-kwargs "
+                     f"{' '.join(f'{one}=VALUE' for one in lacking)}, from Python env_kwargs={{"
+                     f"{', '.join(f'{one!r}: VALUE' for one in lacking)}}}.") from error
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:

@@ -102,7 +102,7 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
     except ProximoError:
         raise
     except (Exception, SystemExit) as error:
-        check_arguments(make, source.name, values, error)
+        check_arguments(source.name, error)
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
 
