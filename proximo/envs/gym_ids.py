@@ -150,7 +150,8 @@ def check_arguments(name: str, error: BaseException) -> None:
     if error.__cause__ is not None and "was raised from the environment creator for" in str(error):
         error = error.__cause__
     found = re.search(r"missing \d+ required [\w-]+ arguments?: (.*)", str(error))
-    if not isinstance(error, TypeError) or found is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+    inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    if not isinstance(error, TypeError) or found is None or inside:
         return
     lacking = re.findall(r"'(\w+)'", found[1])
     raise UsageError(f"{name} needs {' and '.join(lacking)}, and env_kwargs does not have "
