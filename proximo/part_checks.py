@@ -11,6 +11,7 @@ from proximo.config import Config
 from proximo.envs.joint_actions import action_shape
 from proximo.errors import (
     COLUMNS,
+    USES,
     ProximoError,
     UsageError,
     call_part,
@@ -140,9 +141,19 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
     """Call make_agent(spec, cfg).
 
     Raises:
-        UsageError: The result lacks parts of Agent, or its head does not fit the actions of the environments.
+        UsageError: It is a network itself, or a class that takes other arguments, the result lacks parts of Agent, or
+            its head does not fit the actions of the environments.
     """
-    agent = call_part("make_agent", make_agent, spec, cfg)
+    if is_network(make_agent):
+        raise UsageError(f"make_agent={kind_of(make_agent)}(...) is a network, and a function that makes one is "
+                         f"needed. {USES['make_agent']}")
+    try:
+        agent = call_part("make_agent", make_agent, spec, cfg)
+    except TypeError as error:
+        if not isinstance(make_agent, type):
+            raise
+        raise UsageError(f"make_agent={make_agent.__name__} is a class, and {make_agent.__name__}(spec, cfg) raised "
+                         f"{with_place(error)}. {USES['make_agent']}") from error
     if missing := [name for name in AGENT_PARTS if not hasattr(agent, name)]:
         raise UsageError(f"make_agent returned {kind_of(agent)}, which lacks {', '.join(missing)} of Agent "
                          "(proximo/protocols.py). Return a network such as SharedAgent: docs/add-a-network.md.")
@@ -152,6 +163,12 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
         warn_once(f"recurrent={cfg.recurrent} has no effect, because the network that make_agent returned is not "
                   "recurrent.")
     return agent
+
+
+def is_network(part: Any) -> bool:
+    """Return whether something is a module of torch or flax. Neither is imported."""
+    return any((kind.__module__.partition(".")[0], kind.__name__) in (("torch", "Module"), ("flax", "Module"))
+               for kind in type(part).__mro__)
 
 
 def check_inside(cfg: Config, envs: VecEnv) -> None:

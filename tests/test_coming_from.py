@@ -1,5 +1,7 @@
 """docs/coming-from.md against the libraries that it compares with, where they are installed."""
 
+import ast
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.cli.main import main
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.model import Model
 from proximo.runs.peer_names import RLLIB, ROBOTS
@@ -39,6 +42,14 @@ def test_a_name_of_rllib_or_of_a_library_for_robots_leads_to_ours(name):
     assert str(error.value).endswith("(docs/coming-from.md).")
     assert {*re.findall(r"\b([a-z]\w+)=", str(error.value))} <= known
     assert all(hasattr(proximo.callbacks, used) for used in re.findall(r"callbacks\.(\w+)", str(error.value)))
+
+
+def test_what_a_user_never_sets_is_not_suggested(capsys):
+    for name in ("iteration_shif", "iteration"):
+        with pytest.raises(proximo.UsageError, match=f"^{name} is not a field") as error:
+            proximo.train("ppo", **{name: 1})
+        assert main(["train", "ppo", f"--{name.replace('_', '-')}", "1"]) == 2
+        assert "iteration_shift" not in str(error.value) and "iteration-shift" not in capsys.readouterr().err
 
 
 def test_a_schedule_that_is_a_list_of_points_leads_to_the_page():
@@ -127,3 +138,26 @@ def test_the_arguments_for_the_same_training_are_the_defaults_of_stable_baseline
 def test_settings_of_whole_configurations_for_robots_are_answered(names):
     """Of rl_games, skrl and rsl_rl in Isaac Lab. Those without an answer were compared with the spelling of our names."""
     assert [name for name in names.split() if name not in ROBOTS] == []
+
+
+def test_the_defaults_of_rllib_are_those_of_its_source():
+    """Of the installed Ray, whose files are read: importing RLlib needs packages that Ray does not install."""
+    ray = importlib.util.find_spec("ray")
+    folder = Path(ray.origin).parent / "rllib" if ray and ray.origin else Path("missing")
+    if not folder.is_dir():
+        pytest.skip("Ray is not installed")
+    arguments, = re.findall(r"new API stack\) are `([^`]*)`", PAGE)
+    cfg = eval(f"proximo.Config({arguments})", {"proximo": proximo})
+    ppo, base, model = ((folder / name).read_text() for name in (
+        "algorithms/ppo/ppo.py", "algorithms/algorithm_config.py", "core/rl_module/default_model_config.py"))
+    given = {name: ast.literal_eval(value) for text in (base, ppo)
+             for name, value in re.findall(r"^ +self\.(\w+) = ([\d.e-]+|True|False|None)(?: .*)?$", text, re.M)}
+    ours = {"lr": cfg.learning_rate, "train_batch_size": cfg.batch_size, "num_epochs": cfg.update_epochs, "lambda_": cfg.gae_lambda,
+            "clip_param": cfg.clip_coef, "vf_loss_coeff": cfg.vf_coef / 2, "entropy_coeff": cfg.ent_coef, "gamma": cfg.gamma,
+            "num_env_runners": cfg.num_envs, "grad_clip": None, "kl_coeff": 0.2, "kl_target": 0.01, "vf_clip_param": 10.0,
+            "normalize_actions": True, "minibatch_size": 128}
+    assert {name: given[name] for name in ours} == ours and given["num_envs_per_env_runner"] == 1
+    assert cfg.minibatch_size == 125 and cfg.anneal_lr == "none" and not cfg.clip_vloss and cfg.norm_adv == "batch"
+    assert re.search(rf"fcnet_hiddens: .*{re.escape(str([*cfg.hidden_sizes]))}", model) and "kernel_initializer: Optional[Union[str, Callable]] = None" in model
+    assert re.search(rf'fcnet_activation: str = "{cfg.activation}"', model) and "free_log_std: bool = False" in model
+    assert "Adam(params)" in (folder / "core/learner/torch/torch_learner.py").read_text() and cfg.adam_eps == 1e-8

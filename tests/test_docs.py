@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import tyro
@@ -32,7 +33,7 @@ from tests.support.runs import same_weights
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "coming-from", "other-environments",
-            "python")
+            "python", "runs")
 OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 
@@ -82,6 +83,73 @@ def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, c
     words = ["--env-kwargs", "size=7", "--total-timesteps", "4096", "--logger", "none", "--run-dir", "run"]
     assert main(["train", "--env-file", "my_env.py:MyEnv", *words]) == 0
     assert proximo.evaluate("run", episodes=4, allow_import=[str(tmp_path / "my_env.py")]).returns[0] > 0.9
+
+
+CRASHING = '''
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Crashing(CartPoleEnv):
+    """Raises in the seventh step, and in every later one."""
+    def step(self, action):
+        self.age = getattr(self, "age", 0) + 1
+        if self.age >= 7:
+            raise RuntimeError("the simulator has diverged")
+        return super().step(action)
+
+gym.register("Crashing-v0", entry_point="crashing_of_page:Crashing")
+'''
+
+
+@pytest.fixture
+def page_of_wrapper(tmp_path, monkeypatch):
+    """A folder with the wrapper of docs/runs.md and with an environment whose step() raises."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (block,) = blocks(ROOT / "docs" / "runs.md", "python")
+    (tmp_path / "again.py").write_text(block)
+    (tmp_path / "crashing_of_page.py").write_text(CRASHING)
+    yield
+    gymnasium.registry.pop("Crashing-v0", None)
+    for name in ("again", "crashing_of_page"):
+        sys.modules.pop(name, None)
+
+
+def test_the_wrapper_of_the_page_catches_what_step_raises(page_of_wrapper, capsys):
+    """Without it the run ends, and the message leads to it. The same with workers, and for a resumed run."""
+    words = ["ppo", "--env-id", "crashing_of_page:Crashing-v0", "--num-steps", "32", "--logger", "none"]
+    assert main(["train", *words, "--run-dir", "without"]) == 3
+    said = capsys.readouterr().err
+    assert "with the wrapper in docs/runs.md (Environments that crash)" in said.splitlines()[-1], said
+    wrapped, allowed = ["--env-wrappers", "again:Again"], ["--allow-import", "crashing_of_page", "--allow-import", "again"]
+    for name, flags in (("here", []), ("workers", ["--env-workers", "2", "--restart-envs", "1"])):
+        assert main(["train", *words, *wrapped, *flags, "--total-timesteps", "512", "--run-dir", name]) == 0
+    assert same_weights("here", "workers")
+    assert main(["train", *words, *wrapped, "--total-timesteps", "256", "--no-anneal-lr", "--run-dir", "half"]) == 0
+    assert main(["train", *words, *wrapped, "--total-timesteps", "512", "--no-anneal-lr", "--run-dir", "whole"]) == 0
+    assert main(["resume", "half", "--total-timesteps", "512", *allowed]) == 0 and same_weights("half", "whole")
+
+
+def test_the_wrapper_of_the_page_begins_again_in_a_new_environment(page_of_wrapper):
+    """The lost step has the observation before it; seeds of new environments differ, and depend on the first seed."""
+    def firsts(seed):
+        env = __import__("again").Again(gymnasium.make("crashing_of_page:Crashing-v0"))
+        made, starts = [], []
+        for _ in range(3):
+            starts.append(env.reset(seed=seed)[0])
+            made.append(env.unwrapped)
+            seed, answers = None, [env.step(k % 2) for k in range(7)]
+            assert np.array_equal(answers[-1][0], answers[-2][0]) and answers[-1][1:] == (0.0, False, True, {})
+            assert not any(answer[3] for answer in answers[:-1])
+        assert len({*made}) == 3 and len({start.tobytes() for start in starts}) == 3
+        return starts
+
+    assert np.array_equal(firsts(1), firsts(1)) and not np.array_equal(firsts(1), firsts(2))
+    env = __import__("again").Again(gymnasium.make("crashing_of_page:Crashing-v0"))
+    env.failures = 100
+    env.reset(seed=1)
+    with pytest.raises(RuntimeError, match="diverged"):
+        [env.step(k % 2) for k in range(7)]
 
 
 def test_the_program_of_a_page_is_a_command(tmp_path, monkeypatch):

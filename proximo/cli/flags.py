@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import converted, describe_type, facts, options_of
-from proximo.runs.peer_names import ADVICE
+from proximo.runs.peer_names import ADVICE, NOT_GIVEN
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}
@@ -145,7 +145,7 @@ def _unexpected(word: str, takes: str = "") -> str:
 def _unknown(word: str, hints: dict[str, Any]) -> str:
     if (known := field_name(word)) in ADVICE:
         return f"{word} is not a flag of this variant.{ADVICE[known]}"
-    names = [name.replace("_", "-") for name in hints]
+    names = [name.replace("_", "-") for name in hints if name not in NOT_GIVEN]
     near = difflib.get_close_matches(word[2:].replace("_", "-").lower(), names, 3, 0.6)
     advice = f"Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else "--help-all lists all flags."
     return f"{word} is not a flag of this variant. {advice}"

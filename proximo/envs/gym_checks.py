@@ -23,6 +23,15 @@ def not_an_env(made: Any) -> str:
     return f"a {type(made).__name__}; a gymnasium.Env is needed.{place_for(made)}"
 
 
+def of_rllib(env: Any) -> str:
+    """Return how a MultiAgentEnv of RLlib is passed, in sentences; "" for other environments. RLlib is not imported."""
+    if not any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__):
+        return ""
+    return (f"{type(env).__name__} is a MultiAgentEnv of RLlib. Its agents share a policy with "
+            "proximo.train(make_envs=from_parallel_env(FUNCTION)); docs/add-an-environment.md (Several agents) has the "
+            "adapter to PettingZoo's ParallelEnv that FUNCTION needs.")
+
+
 def place_for(made: Any) -> str:
     """Return how environments of another kind are passed, as a sentence after a space; "" if the kind is not known."""
     if hasattr(made, "possible_agents"):
@@ -50,6 +59,8 @@ def check_envs(envs: list[gym.Env], env_id: str) -> None:
     if len({id(env.unwrapped) for env in envs}) < len(envs):
         raise UsageError(f"{env_id}: two of the {len(envs)} environments are the same object. The function or the "
                          "wrapper that makes them must make a new one at each call.")
+    if sentence := of_rllib(first.unwrapped):
+        raise UsageError(sentence)
     if missing := [name for name in ("observation_space", "action_space") if getattr(first, name, None) is None]:
         raise UsageError(f"{env_id} has no {' and no '.join(missing)}. Set self.{missing[0]} to a space of "
                          "gymnasium.spaces when the environment is made.")

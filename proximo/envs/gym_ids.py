@@ -1,6 +1,7 @@
 """From the id of a Gymnasium environment to the environment: retired ids, unknown ids, missing extras."""
 
 import os
+import re
 import sys
 from copy import deepcopy
 from typing import Any
@@ -133,9 +134,30 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise UsageError(f"{name} needs a package that is not installed ({error}). {_install_advice(name)}") from error
     except (Exception, SystemExit) as error:
+        check_arguments(name, error)
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         given = f" with env_kwargs {values}" if values else ""
         raise kind(f"{name} could not be made{given}: {with_place(error)}{gl_advice(error)}") from error
+
+
+def check_arguments(name: str, error: BaseException) -> None:
+    """Raise UsageError if a class or function was called without an argument that has no default.
+
+    Args:
+        name: What the message calls it.
+        error: What the call raised. That of a call inside has more frames. gym.make raises another one from it.
+    """
+    if error.__cause__ is not None and "was raised from the environment creator for" in str(error):
+        error = error.__cause__
+    found = re.search(r"missing \d+ required [\w-]+ arguments?: (.*)", str(error))
+    inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    if not isinstance(error, TypeError) or found is None or inside:
+        return
+    lacking = re.findall(r"'(\w+)'", found[1])
+    raise UsageError(f"{name} needs {' and '.join(lacking)}, and env_kwargs does not have "
+                     f"{'it' if len(lacking) == 1 else 'them'}. Use --env-kwargs "
+                     f"{' '.join(f'{one}=VALUE' for one in lacking)}, from Python env_kwargs={{"
+                     f"{', '.join(f'{one!r}: VALUE' for one in lacking)}}}.") from error
 
 
 def with_quick_space(env: gym.Env) -> gym.Env:

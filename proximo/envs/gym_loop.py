@@ -18,8 +18,11 @@ from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env, make_into
-from proximo.errors import EnvError, UsageError, what_failed
+from proximo.errors import AnswerError, EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
+
+CATCH = (". Correct the environment, or end such episodes as truncated with the wrapper in docs/runs.md (Environments "
+         "that crash)")
 
 
 class GymEnvs:
@@ -111,7 +114,8 @@ class GymEnvs:
             raise
         except BaseException as error:
             check_actions(action, self.action_space, self.num_envs, self._env_id)
-            raise self._fault(self._playing, what_failed(error, "raised")) from error
+            advice = "" if isinstance(error, AnswerError) else CATCH
+            raise self._fault(self._playing, what_failed(error, "raised") + advice) from error
         self._check_numbers()
         self._reward[:] = self._raw
         episode = self._episodes.count(self._raw, self._over if self._any_over else None, self._valid)

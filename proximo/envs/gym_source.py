@@ -1,6 +1,7 @@
 """What a configuration says about one Gymnasium environment: its id or file, arguments, wrappers, image settings."""
 
 import ast
+import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -11,10 +12,10 @@ from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
 from proximo.envs.env_file import name_in_file
 from proximo.envs.gym_checks import not_an_env
-from proximo.envs.gym_ids import gym_id, make_registered, with_quick_space
+from proximo.envs.gym_ids import check_arguments, gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
 from proximo.envs.imports import import_named, load_script, split_file
-from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, with_place
+from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, warn_once, with_place
 from proximo.facts import range_problems, type_problems
 
 ENV_FIELDS = ("env_file", "env_kwargs", "env_wrappers")  # fields that choose, configure and wrap the environment
@@ -50,7 +51,8 @@ def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource
 
 
 def named_source(cfg: Config, name: str, file: str = "") -> EnvSource:
-    """Return the same for environments whose name and file are known."""
+    """Return the same for environments whose name and file are known. Warns of arguments in JSON, which are texts."""
+    warn_of_json(cfg.env_kwargs)
     return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
                      images=image_settings(cfg), metrics=cfg.info_metrics)
 
@@ -100,6 +102,7 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
     except ProximoError:
         raise
     except (Exception, SystemExit) as error:
+        check_arguments(source.name, error)
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
         raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
 
@@ -132,6 +135,14 @@ def kwargs_of(texts: Collection[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             found[key] = value
     return found
+
+
+def warn_of_json(texts: Collection[str]) -> None:
+    """Warn of values that look like JSON, such as {"a": true}: they are passed as text."""
+    for text, (key, value) in zip(texts, kwargs_of(texts).items()):
+        if isinstance(value, str) and text.partition("=")[2] == value and re.match(r"[{\[]|(true|false|null)$", value):
+            warn_once(f"env_kwargs: {key}={value:.60} is not a Python literal and is passed as text. Write True, False "
+                      f"and None in place of true, false and null, or quote the text: {key}={value!r:.60}.")
 
 
 def joined_kwargs(*texts: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 
-from proximo.envs.gym_checks import same_layout
+from proximo.envs.gym_checks import of_rllib, same_layout
 from proximo.errors import EnvError, UsageError, with_place
 
 MEMBERS = ("possible_agents", "observation_space", "action_space", "reset", "step", "close", "unwrapped")
@@ -24,6 +24,8 @@ def agents_of(game: Any) -> list[Any]:
     if hasattr(game, "agent_iter"):
         raise UsageError(f"{name_of_game(game)} is an AECEnv of PettingZoo, whose agents act one after the other. Use "
                          "its parallel_env(), if it has one: only games whose agents act together can be trained.")
+    if sentence := of_rllib(game):
+        raise UsageError(sentence)
     if lacks := [name for name in MEMBERS if not hasattr(game, name)]:
         raise UsageError(f"from_parallel_env: the function returned {type(game).__name__}, which lacks "
                          f"{', '.join(lacks)}. Return a pettingzoo.ParallelEnv.")

@@ -15,7 +15,7 @@ from proximo.envs.custom_suite import make_complete
 from proximo.envs.factory import env_factory, env_name, make_from_factory
 from proximo.envs.gym_checks import place_for
 from proximo.envs.gym_source import ENV_FIELDS, check_env_fields
-from proximo.errors import USES, UsageError, warn
+from proximo.errors import USES, UsageError, one_line, warn
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
 from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
@@ -44,8 +44,8 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
     end_if_spawned()
     functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
-    wrong = [f"{name}={functions[name]!r:.60} is not a function. {USES[name]}{place_for(functions[name])}"
-             for name in bad]
+    wrong = [f"{name}={one_line(f'{functions[name]!r:.60}')} is not a function. {USES[name]}"
+             f"{place_for(functions[name])}" for name in bad]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     wrong += bad_class if (bad_class := problems_of_class(config)) else ()
     custom_env = None if isinstance(env, str) else env

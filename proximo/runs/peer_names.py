@@ -26,6 +26,9 @@ POLICIES = "All agents share one policy; a trained agent can be a part of the en
 SCHEDULES = "anneal_lr=... and anneal_ent=... are linear or cosine; others are methods of a configuration"
 NETWORK = "Use hidden_sizes=..., activation=... and recurrent=..., or make_agent=FUNCTION for a network of your own"
 EPISODES = "Use callbacks=[FUNCTION], which gets an iteration, and info_metrics=[...] for metrics of episodes"
+RESUME = "proximo.resume(RUN) continues a run, and init_from=RUN begins another one with its weights"
+SAMPLING = "Training always samples; model.act(obs) of a trained model samples, model.predict(obs) does not"
+ITERATIONS = "Use total_timesteps=...; an iteration has num_envs * num_steps"
 SEQUENCE = "A sequence is a whole rollout of num_steps=... steps"
 RLLIB = {
     **dict.fromkeys(("train_batch_size", "train_batch_size_per_learner"),
@@ -56,6 +59,16 @@ RLLIB = {
     **dict.fromkeys(("callbacks_class", "on_train_result", "on_episode_end"), EPISODES),
     **dict.fromkeys(("checkpoint_freq", "checkpoint_frequency"), "Use checkpoint_every=..., in iterations"),
     **dict.fromkeys(("local_dir", "storage_path"), "Use run_dir=..."),
+    **dict.fromkeys(("restore", "from_checkpoint"), RESUME),
+    **dict.fromkeys(("explore", "exploration_config"), SAMPLING),
+    "learner_class": "Use loss_fn=FUNCTION for a loss of your own",
+    "batch_mode": "A rollout has num_steps=... steps of each environment; episodes continue in the next one",
+    "use_gae": "Advantages are always GAE: gae_lambda=1.0 sums the rewards without further values",
+    "use_critic": "There is always a value function",
+    "horizon": "For a time limit of a registered environment use env_kwargs={'max_episode_steps': N}",
+    "normalize_actions": "Use distribution=squashed, or wrap the environment in gymnasium.wrappers.RescaleAction",
+    **dict.fromkeys(("set_task", "env_task_fn"), "Use callbacks=[FUNCTION] with it.call_envs('set_task', LEVEL)"),
+    **dict.fromkeys(("iterations", "num_iterations", "training_iteration"), ITERATIONS),
     "stop": "Use total_timesteps=... and callbacks=[proximo.callbacks.stop_at(SCORE)]"}
 OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
 SHAPED = "Use norm_reward=True, or multiply the rewards in make_envs=FUNCTION"
@@ -108,8 +121,7 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     **dict.fromkeys(("mlp", "network", "models", "d2rl"), NETWORK), "initializer": "Use orthogonal_init=False",
     "separate": "Use shared_network=False for separate networks, shared_network=True for a common one",
     "num_actors": "Use num_envs=...", "env_name": "Use env_id=...",
-    **dict.fromkeys(("max_epochs", "max_iterations", "num_learning_iterations"),
-                    "Use total_timesteps=...; an iteration has num_envs * num_steps"),
+    **dict.fromkeys(("max_epochs", "max_iterations", "num_learning_iterations"), ITERATIONS),
     "max_frames": STEPS, "timesteps": STEPS, **dict.fromkeys(("random_timesteps", "learning_starts"), FIRST_STEPS),
     "init_at_random_ep_len": "Let the first reset of the environments begin at random steps of their episodes",
     "score_to_win": "Use callbacks=[proximo.callbacks.stop_at(SCORE)]",
@@ -123,6 +135,7 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "rnd_cfg": "Use make_envs=FUNCTION for environments that add an intrinsic reward",
     "multi_gpu": "torchrun starts several processes", "wandb_activate": "Use logger=wandb",
     "population_based_training": "proximo pbt FILE trains a population"}
+NOT_GIVEN = ("iteration_shift",)  # fields that a user never sets, and that are not suggested
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           **dict.fromkeys(("set_up", "optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",

@@ -16,7 +16,7 @@ from proximo.errors import UsageError, nearest, notify, one_line, warn
 from proximo.facts import facts, range_problems, type_problems
 from proximo.problems import DEVICE, config_problems, engine_of
 from proximo.runs.choice import played_env
-from proximo.runs.peer_names import ADVICE
+from proximo.runs.peer_names import ADVICE, NOT_GIVEN
 
 SHIFT_GIVEN = "iteration_shift={} was given. A resume that changes num_envs sets it. Leave it out."
 SCHEDULE = ("{0} is {1}. Use a number, and for a schedule of your own a configuration with the method "
@@ -101,9 +101,10 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
         UsageError: The variant does not have a field, or a value has a type that its field does not allow.
     """
     known, changes = facts(cfg), whole_paths(changes)
+    offered = [name for name in known if name not in NOT_GIVEN]
     if changes.get("eval_every") == 0:  # of a run that is resumed without its evaluations
         changes = {"eval_env_kwargs": ()} | changes
-    wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, known)}"
+    wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, offered)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     schedules = {name: "a function" if callable(changes[name]) else "a list of points"

@@ -211,6 +211,7 @@ def test_faults_name_environment_step_and_cause(how, words):
     with pytest.raises(EnvError) as caught:
         envs.step(np.zeros(2, int))
     assert "environment 0" in str(caught.value) and "step 7" in str(caught.value) and words in str(caught.value)
+    assert ("docs/runs.md (Environments that crash)" in str(caught.value)) is (how == "raises")
 
 
 @pytest.mark.parametrize(("env_id", "shape", "wanted"), [

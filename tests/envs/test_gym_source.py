@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EMULATOR, env_source, make_from_source
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.problems import config_problems
 from proximo.runs.choice import choose_variant, config_of_env, played_env
 from proximo.variants import Atari, BatchedSim, Compact, Continuous, Procgen
@@ -177,6 +178,65 @@ def test_unknown_arguments_and_files():
     for file, words in (("nothing.py", "does not exist"), (str(Path(__file__).parent), "is not a Python file")):
         with pytest.raises(UsageError, match=words):
             made(env_file=file)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ('config={"a": true}', '{"a": true}'), ("config=[a, b]", "[a, b]"), ("config=false", "false")])
+def test_arguments_in_json_are_texts_and_a_warning_says_so(text, value, script, caplog):
+    env = made(env_file=str(script), env_kwargs=(text.replace("config", "word"),))
+    assert env.word == value
+    (said,) = caplog.messages[-1:]
+    assert f"word={value} is not a Python literal and is passed as text. Write True, False" in said
+    warned = len(caplog.messages)
+    for literal in (repr(value), '{"a": True}', "falsehood", "a{", "(1, 2)"):
+        made(env_file=str(script), env_kwargs=(f"word={literal}",))
+    assert len(caplog.messages) == warned
+
+
+NEEDY = '''
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Needy(CartPoleEnv):
+    def __init__(self, config, level, render_mode=None):
+        super().__init__()
+
+def one_env(*, config, level):
+    return CartPoleEnv()
+
+def fails_inside(**given):
+    return Needy(level=1)
+
+gym.register("Needy-v0", entry_point="needy_env:Needy", kwargs={"level": 1})
+'''
+
+
+def test_arguments_without_a_default_are_asked_for(tmp_path, monkeypatch, capsys):
+    """Of classes, functions, files and registered ids, exit code 2; not those of a call inside, which is a fault of the code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("needy_env.py").write_text(NEEDY)
+    both = ("needs config and level, and env_kwargs does not have them. Use --env-kwargs config=VALUE level=VALUE, from "
+            "Python env_kwargs={'config': VALUE, 'level': VALUE}.")
+    one = "needs config, and env_kwargs does not have it. Use --env-kwargs config=VALUE, from Python env_kwargs={'config': VALUE}."
+    try:
+        module = __import__("needy_env")
+        for words in (["--env-file", "needy_env.py:Needy"], ["ppo", "--env-file", "needy_env.py:one_env"]):
+            assert main(["train", *words]) == 2
+            assert capsys.readouterr().err.splitlines()[-1] == f"proximo: {words[-1].partition(':')[2]} {both}"
+        assert main(["check-env", "--env-file", "needy_env.py:Needy", "--env-kwargs", "level=2"]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"proximo: Needy {one}"
+        for variant in ([], ["ppo"]):
+            assert main(["train", *variant, "--env-id", "needy_env:Needy-v0"]) == 2
+            assert capsys.readouterr().err.splitlines()[-1] == f"proximo: Needy-v0 {one}"
+        for env in (module.Needy, lambda config, level: None, module.one_env):
+            with pytest.raises(UsageError, match="needs config and level, and env_kwargs does not have them"):
+                proximo.train(env=env)
+        with pytest.raises(EnvError, match="missing 1 required"):
+            proximo.train(env=module.fails_inside)
+    finally:
+        sys.modules.pop("needy_env", None)
+        gym.registry.pop("Needy-v0", None)
 
 
 def test_a_script_whose_name_is_taken(tmp_path):

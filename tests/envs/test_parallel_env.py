@@ -1,7 +1,10 @@
 """Games of several agents, checked against the same games played by hand, agent by agent."""
 
+import re
 from functools import partial
+from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -407,3 +410,58 @@ def test_no_step_is_taken_for_an_agent_that_is_absent_for_a_whole_rollout(framew
         "ppo", make_envs=from_parallel_env(Leaving), framework=framework, recurrent="lstm", num_envs=3, num_minibatches=3,
         num_steps=16, update_epochs=4, total_timesteps=144, env_id="Leaving-v0")]
     assert steps == [12, 20, 28]
+
+
+class MultiAgentEnv(gymnasium.Env):
+    """As RLlib has it."""
+
+    observation_space = action_space = observation_spaces = action_spaces = None
+    agents, possible_agents = [], []
+
+
+class OfRLlib(MultiAgentEnv):
+    def __init__(self):
+        self.agents = self.possible_agents = ["a", "b"]
+
+
+@pytest.mark.parametrize("given", [{"env": OfRLlib}, {"env": OfRLlib()}, {"env": lambda: OfRLlib()},
+                                   {"make_envs": from_parallel_env(OfRLlib)}, {"env": OfRLlib, "num_envs": 2}])
+def test_a_multi_agent_env_of_rllib_is_told_of_the_adapter(given):
+    with pytest.raises(UsageError, match="^OfRLlib is a MultiAgentEnv of RLlib. .*from_parallel_env.* docs/add-an-environment.md"):
+        proximo.train(**given)
+    with pytest.raises(UsageError, match="^OfRLlib is a MultiAgentEnv of RLlib"):
+        proximo.train("ppo", **given)
+
+
+def test_the_adapter_of_the_page_for_rllib():
+    """Agents that end early, that join, entries for __all__ and __common__, and infos and rewards that are missing."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "add-an-environment.md").read_text()
+    code, = [block for block in re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M) if "class FromRLlib" in block]
+    names = {}
+    exec(code.partition("\nrun = ")[0], names)
+    space, answers = spaces.Box(-1, 1, (2,), np.float32), iter([
+        ({"a": [1, 0], "b": [2, 0]}, {"a": 1.0}, {"__all__": False, "b": True}, {"__all__": False}, {"__common__": {}}),
+        ({"a": [3, 0], "c": [4, 0]}, {"a": 2.0}, {"__all__": False}, {"__all__": False}, {"a": {"x": 1}}),
+        ({"a": [5, 0], "c": [6, 0]}, {"a": 3.0, "c": 4.0}, {"__all__": False}, {"__all__": True}, {})])
+
+    class Scripted(MultiAgentEnv):
+        possible_agents = ["a", "b", "c"]
+        observation_spaces = dict.fromkeys(possible_agents, space)
+        action_spaces = dict.fromkeys(possible_agents, spaces.Discrete(2))
+
+        def reset(self, *, seed=None, options=None):
+            return {"a": [0, 0], "b": [0, 0]}, {"__common__": {}}
+
+        def step(self, actions):
+            obs, *rest = next(answers)
+            return {agent: np.array(x, np.float32) for agent, x in obs.items()}, *rest
+
+    game = names["FromRLlib"](Scripted())
+    assert game.observation_space("c") == space and game.reset()[1] == {"a": {}, "b": {}} and game.agents == ["a", "b"]
+    _, rewards, terminated, truncated, infos = game.step({"a": 0, "b": 1})
+    assert rewards == {"a": 1.0, "b": 0.0} and terminated == {"a": False, "b": True} and not any(truncated.values())
+    assert game.agents == ["a"] and infos == {"a": {}, "b": {}}
+    _, rewards, terminated, truncated, infos = game.step({"a": 0})
+    assert game.agents == ["a", "c"] and infos == {"a": {"x": 1}, "c": {}}
+    _, rewards, terminated, truncated, infos = game.step({"a": 0, "c": 0})
+    assert game.agents == [] and truncated == {"a": True, "c": True} and rewards == {"a": 3.0, "c": 4.0}

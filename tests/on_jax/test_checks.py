@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from inspect import getsourcelines
 
+import flax.linen
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -262,3 +263,9 @@ def test_built_in_recurrent_networks_are_not_compiled_for_the_comparison(monkeyp
 
     monkeypatch.setattr(checks, "check_sequence", refuse)
     next(proximo.iterations(SMALL, recurrent="gru"))
+
+
+@pytest.mark.parametrize("part", [Scaled(4, 2, 1.0), flax.linen.Dense(2)])
+def test_a_network_in_place_of_a_function_that_makes_one_is_refused(part, tmp_path):
+    with pytest.raises(UsageError, match=r"is a network, and a function that makes one is needed. Pass \(spec, cfg\) -> the"):
+        proximo.train(SMALL, make_agent=part, logger="none", run_dir=tmp_path / "run")

@@ -78,6 +78,10 @@ class NoValues(SharedAgent):
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(lambda acted: acted._replace(action=[1, 2]))),
      r"acts by \[1, 2\]. Return one action per row, as an array"),
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(tuple)), "acts by returning tuple. Return proximo.protocols.Acted"),
+    (nn.Sequential(nn.Linear(4, 2)), r"^make_agent=torch.nn.modules.container.Sequential\(\.\.\.\) is a network, and a function "
+                                     r"that makes one is needed. Pass \(spec, cfg\) -> the network"),
+    (nn.Linear, r"^make_agent=Linear is a class, and Linear\(spec, cfg\) raised TypeError: .* Pass \(spec, cfg\) -> "),
+    ([nn.Sequential(nn.ReLU())], r"^make_agent=\[Sequential\(\\n  \(0\): ReLU\(\)\\n\)\] is not a function. Pass \(spec"),
     (lambda spec: None, r"make_agent cannot be called with 2 arguments: .* Pass \(spec, cfg\) -> the network"),
 ])
 def test_networks_that_would_be_learned_from_wrongly_are_refused(make_agent, sentence, tmp_path):
