@@ -21,8 +21,7 @@ from proximo.envs.time_limit import close_env, make_into
 from proximo.errors import AnswerError, EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
 
-CATCH = (". Correct the environment, or end such episodes as truncated with the wrapper in docs/runs.md (Environments "
-         "that crash)")
+CATCH = ". Correct it, or end such episodes with the wrapper in docs/runs.md (Environments that crash)"
 
 
 class GymEnvs:

@@ -1,7 +1,6 @@
 """Learning from one batch: minibatches, the gradient, the clipped Adam step, and when to stop."""
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,7 +118,7 @@ def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
 
 def split_minibatches(every: Minibatches) -> list[Minibatches]:
     """Return views of the E x M minibatches, epoch by epoch. Indexing each tensor takes ten times as long."""
-    views = (repeat(None) if x is None else x.flatten(0, 1).unbind() for x in every)
+    views = ([None] * every.count.numel() if x is None else x.flatten(0, 1).unbind() for x in every)
     return [Minibatches(*parts) for parts in zip(*views)]
 
 

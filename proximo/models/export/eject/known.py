@@ -20,7 +20,7 @@ ZEROS = ("iteration_shift",)
 # has made its checks for this configuration when it ejects.
 DROPPED_CALLS = frozenset((
     "notify", "notify_once", "warn", "warn_once", "announce_images", "announce_rebuilds", "leave", "load_libraries",
-    "keep_memory", "keep_gradients_off", "use_egl_when_headless", "check_loss"))
+    "keep_memory", "keep_gradients_off", "use_egl_when_headless", "check_loss", "warn_of_json"))
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,

@@ -52,7 +52,8 @@ CHECKED_CONFIG: Rewrites = {
 
 
 # A reader may change the loss: the names of its statistics are those of a minibatch, and not of a call before training,
-# whose rows would lack the observations. Environments return numpy arrays, and playing has its arguments one by one.
+# whose rows would lack the observations. Minibatches are indexed one after the other. Environments return numpy arrays,
+# and playing has its arguments one by one.
 OPEN_LOSS: Rewrites = {
     "make_gradient": (
         ("Callable[..., tuple[Tensor, Tensor]]:\n", "Callable[..., tuple[Tensor, dict[str, Tensor]]]:\n"),
@@ -65,7 +66,11 @@ OPEN_LOSS: Rewrites = {
                 "torch.stack([torch.stack(list(one.values())) for one in stats]).mean(0)"),
                ('learner.names.index("approx_kl")', 'list(stats[0]).index("approx_kl")'),
                ('dict.fromkeys((*learner.names, "grad_norm"), float("nan"))', "{}"),
-               ("[*learner.names,", "[*stats[0],")),
+               ("[*learner.names,", "[*stats[0],"),
+               ("    each = split_minibatches(minibatches)\n", ""),
+               ("each[e * cfg.num_minibatches + m]",
+                "Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m], count=minibatches.count"
+                "[e, m], noise=None if minibatches.noise is None else minibatches.noise[e, m])")),
     "make_learner": (("    names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, "
                       "storage.device)\n", ""),
                      ("with_names(loss_fn, names)", "loss_fn"), (" names=names,", ""),
