@@ -69,8 +69,9 @@ OPEN_LOSS: Rewrites = {
                ("[*learner.names,", "[*stats[0],"),
                ("    each = split_minibatches(minibatches)\n", ""),
                ("each[e * cfg.num_minibatches + m]",
-                "Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m], count=minibatches.count"
-                "[e, m], noise=None if minibatches.noise is None else minibatches.noise[e, m])")),
+                "Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m], "
+                "count=minibatches.count[e, m], "
+                "noise=None if minibatches.noise is None else minibatches.noise[e, m])")),
     "make_learner": (("    names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, "
                       "storage.device)\n", ""),
                      ("with_names(loss_fn, names)", "loss_fn"), (" names=names,", ""),
