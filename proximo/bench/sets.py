@@ -17,6 +17,7 @@ from proximo.envs.imports import check_imports, split_file
 from proximo.errors import UsageError, nearest
 from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
 from proximo.problems import config_problems
+from proximo.runs.peer_names import ADVICE
 from proximo.runs.presets import named_preset, presets
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
@@ -122,10 +123,9 @@ def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str
     problems = []
     for name, value in overrides.items():
         if name in SET_BY_BENCH:
-            problems.append(f"{name} is set by the benchmark itself. Leave it out of the overrides and of the "
-                            "command line.")
+            problems.append(f"{name} is set by the benchmark itself. Leave it out of overrides and command line.")
         elif name not in known:
-            problems.append(f"{variant} has no field {name}.{nearest(name, known)}")
+            problems.append(f"{variant} has no field {name}.{ADVICE.get(name) or nearest(name, known)}")
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
             problems.append(f"{name}={value!r} is not allowed. Use {describe_type(hints[name])}.")
     return problems

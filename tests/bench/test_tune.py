@@ -225,10 +225,10 @@ def test_every_problem_of_a_search_is_named_at_once(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text('variant = "ppo"\nenv_ids = ["A-v0", "B-v0"]\nsteps = 0\npruner = "gardener"\nfoo = 1\n'
                     'trials = 0\n'
-                    '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\n')
+                    '[space]\nlearning_rate = {low = 1.0, high = 0.1}\ngama = {choices = [1]}\nentropy_coeff = {choices = [1]}\n')
     with pytest.raises(UsageError) as fault:
         load_search(path)
-    for part in ("steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate: low=1.0 must be below high=0.1.", "trials=0 must be at least 1.",
+    for part in ("ppo has no field entropy_coeff. Use ent_coef=... (docs/coming-from.md).", "steps=0", "target_scores", "'gardener'", "foo is unknown", "learning_rate: low=1.0 must be below high=0.1.", "trials=0 must be at least 1.",
                  "ppo has no field gama. Did you mean gamma"):
         assert part in str(fault.value)
 
