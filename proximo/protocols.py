@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
-from typing import Any as Array  # numpy, torch or jax, as VecEnv.arrays says
+from typing import Any as Array  # of numpy, torch or jax; for an alias, pyright takes `a | b` for a union of types
 
 import numpy as np
 

@@ -29,6 +29,9 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
         raise UsageError(f"{name} lacks {', '.join(lacking)} of a functional environment of Gymnasium (FuncEnv).")
     wrong, observed, acted = list[str](), env.observation_space, env.action_space
     if isinstance(observed, spaces.Dict):
+        if "action_mask" in observed.spaces:
+            wrong.append(f"{name}.observation_space has the part action_mask. Leave it out, and return the mask from "
+                         "state_info(state), as {'action_mask': ...}.")
         if not _are_float_vectors(observed):
             wrong.append(f"{name}.observation_space={observed!r:.100} has a part that is not a vector of floats. Use a "
                          "Dict of Boxes of floats without images, or one Box.")

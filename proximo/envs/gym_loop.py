@@ -21,7 +21,7 @@ from proximo.envs.time_limit import close_env, make_into
 from proximo.errors import AnswerError, EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
 
-CATCH = ". Correct it, or end such episodes with the wrapper in docs/runs.md (Environments that crash)"
+CATCH = ". Correct the environment, or use it with the wrapper in docs/runs.md (Environments that crash)"
 
 
 class GymEnvs:

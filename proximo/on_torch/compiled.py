@@ -212,7 +212,7 @@ def compile_gradient(gradient: Gradient, agent: Any, adam: Adam, storage: Storag
 
 def pack_minibatch(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, ...]:
     """Return the tensors that a gradient reads, in a fixed order, without those that are None."""
-    obs = [batch.obs] if isinstance(batch.obs, Tensor) else tree_flatten(batch.obs)[0]  # flattening takes longer
+    obs = [batch.obs] if isinstance(batch.obs, Tensor) else tree_flatten(batch.obs)[0]
     parts = (*obs, batch.mask, batch.action, batch.logprob, batch.value, batch.ret, batch.valid,
              minibatch.index, minibatch.advantage, minibatch.noise, minibatch.count, *coefficients)
     return tuple(x for x in parts if x is not None)

@@ -117,7 +117,7 @@ def select_minibatch(batch: Batch, index: Tensor, recurrent: bool) -> Batch:
 
 
 def split_minibatches(every: Minibatches) -> list[Minibatches]:
-    """Return views of the E x M minibatches, epoch by epoch. Indexing each tensor takes ten times as long."""
+    """Return views of the E x M minibatches, epoch by epoch. Indexing each tensor for each of them is slower."""
     views = ([None] * every.count.numel() if x is None else x.flatten(0, 1).unbind() for x in every)
     return [Minibatches(*parts) for parts in zip(*views)]
 

@@ -38,7 +38,7 @@ RLLIB = {
     **dict.fromkeys(("lambda", "lambda_", "lam"), "Use gae_lambda=..."), "clip_param": "Use clip_coef=...",
     "vf_clip_param": "Use clip_vloss=True, which clips values by clip_coef, not the squared error",
     "vf_loss_coeff": "Use vf_coef=..., twice the value of vf_loss_coeff", "entropy_coeff": "Use ent_coef=...",
-    **dict.fromkeys(("entropy_coeff_schedule", "lr_schedule"), SCHEDULES),
+    "entropy_coeff_schedule": SCHEDULES,
     "grad_clip": "Use max_grad_norm=...", "grad_clip_by": "max_grad_norm=... clips the norm of the whole gradient",
     **dict.fromkeys(("kl_coeff", "kl_target", "use_kl_loss"), KL),
     **dict.fromkeys(("num_env_runners", "num_workers", "num_rollout_workers", "num_envs_per_env_runner",
@@ -72,7 +72,7 @@ RLLIB = {
     "stop": "Use total_timesteps=... and callbacks=[proximo.callbacks.stop_at(SCORE)]"}
 OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
 SHAPED = "Use norm_reward=True, or multiply the rewards in make_envs=FUNCTION"
-ADAPTIVE = "Use desired_kl=... for an adaptive learning rate, anneal_lr=... for one that falls"
+ADAPTIVE = "Use desired_kl=... for an adaptive learning rate, anneal_lr=linear or cosine for one that falls"
 LIMITS = "desired_kl=... keeps the learning rate between 1e-6 and 1e-2, and changes it by a factor of 1.5"
 EVERY = "Use checkpoint_every=..., in iterations; keep_checkpoints=0 keeps all"
 STEPS = "Use total_timesteps=..., the steps of all environments together"

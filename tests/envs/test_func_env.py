@@ -278,6 +278,8 @@ def test_pictures_are_of_the_first_environment(tmp_path):
     ({"observation_space": spaces.Box(0, 1, ())}, 9, "is not a Box of one axis or more"),
     ({"observation_space": spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Discrete(2))}, 9, "has a part that is not a vector of floats"),
     ({"observation_space": spaces.Dict(a=spaces.Box(0, 1, (9, 9, 3)))}, 9, "has a part that is not a vector of floats"),
+    ({"observation_space": spaces.Dict(a=spaces.Box(0, 1, (2,)), action_mask=spaces.Box(0, 1, (2,)))}, 9,
+     "^Changed.observation_space has the part action_mask. Leave it out"),
     ({"observation_space": spaces.Box(0, 9, (2,), np.int64)}, 9, "has the dtype int64, which JAX does not have"),
     ({"action_space": spaces.Dict(a=spaces.Discrete(2))}, 9, "Changed.action_space=Dict.* is not supported. Use Discrete"),
     ({"action_space": spaces.MultiDiscrete([[2, 3]])}, 9, "is not supported"), ({}, 2.5, "max_episode_steps=2.5 is not allowed"),

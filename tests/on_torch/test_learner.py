@@ -10,7 +10,7 @@ from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead, Gaussian, GaussianHead
-from proximo.on_torch.learner import flat_adam, make_batch, make_gradient, minibatch_indices
+from proximo.on_torch.learner import flat_adam, make_batch, make_gradient, minibatch_indices, split_minibatches
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
 from proximo.on_torch.train import train
@@ -45,6 +45,18 @@ def test_a_parameter_that_the_loss_does_not_reach_has_a_zero_gradient():
         Coefficients(torch.tensor(10.0), torch.tensor(0.01)))
     parts = dict(zip(dict(agent.named_parameters()), gradient.split([p.numel() for p in agent.parameters()])))
     assert (parts.pop("extra") == 0).all() and all((part != 0).any() for part in parts.values())
+
+
+@pytest.mark.parametrize("noise", [None, torch.randn(2, 3, 4, 5)])
+def test_minibatches_are_those_of_their_epoch_and_place(noise):
+    """Two epochs of three minibatches of four rows, one epoch after the other."""
+    every = Minibatches(index=torch.randperm(24).view(2, 3, 4), advantage=torch.randn(2, 3, 4), count=torch.rand(2, 3), noise=noise)
+    each = split_minibatches(every)
+    assert len(each) == 6
+    for e in range(2):
+        for m in range(3):
+            for found, wanted in zip(each[3 * e + m], every, strict=True):
+                assert found is wanted if wanted is None else torch.equal(found, wanted[e, m])
 
 
 def test_every_epoch_covers_all_rows_in_a_new_order():
