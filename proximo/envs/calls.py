@@ -1,6 +1,6 @@
 """Methods of environments that a program calls between two iterations (Iteration.call_envs)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -117,9 +117,7 @@ def call_object(envs: Any, name: str, /, *arguments: Any, **options: Any) -> lis
 
 def _set_attribute(envs: Any, name: str, value: Any, force: bool = False) -> bool:
     if not force and not hasattr(envs, name):
-        raise UsageError(f"call_envs('set_wrapper_attr', {name!r}): {type(envs).__name__} has no attribute {name}."
-                         f"{nearest(name, sorted(attribute_names(envs)))} Name an attribute that exists, or pass "
-                         "force=True to make a new one.")
+        raise no_attribute(f"{type(envs).__name__} has", name, attribute_names(envs))
     setattr(envs, name, value)
     return True
 
@@ -139,9 +137,14 @@ def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **opt
     while isinstance(layer, gymnasium.Wrapper):
         layer = layer.env
         names.update(attribute_names(layer))
-    raise UsageError(f"call_envs('set_wrapper_attr', {attribute!r}): {env.unwrapped} and its wrappers have no "
-                     f"attribute {attribute}.{nearest(attribute, sorted(names))} Name an attribute that exists, or "
-                     "pass force=True to make a new one.")
+    raise no_attribute(f"{env.unwrapped} and its wrappers have", attribute, names)
+
+
+def no_attribute(who_has: str, name: str, names: Iterable[str]) -> UsageError:
+    """Return the error for an attribute that does not exist; `names` do."""
+    return UsageError(f"call_envs('set_wrapper_attr', {name!r}): {who_has} no attribute {name}."
+                      f"{nearest(name, sorted(names))} Name an attribute that exists, or pass force=True to make a new "
+                      "one.")
 
 
 def attribute_names(layer: Any) -> list[str]:
