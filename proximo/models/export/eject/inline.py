@@ -35,6 +35,10 @@ def inline_edit(call: Call, definition: Definition, function: Function) -> Edit 
         return None
     if any(not count and not is_pure(values[name]) for name, count in counts.items()):
         return None
+    quoted = {part.id for node in ast.walk(expression) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)
+              if isinstance(part, ast.Name)}
+    if any('"' in own.segment(value) for name, value in values.items() if name in quoted):
+        return None  # before Python 3.12, an f-string cannot contain its own quotes
     text = definition.text[start:end]
     for node in sorted((one for one in ast.walk(expression) if isinstance(one, ast.Name) and one.id in values),
                        key=lambda one: definition.span(one), reverse=True):

@@ -72,6 +72,8 @@ def printed(parts):
     pytest.param(["def f(x):\n    show(x)", "def main():\n    y = f(read())\n    show(y)"], id="result of no return"),
     pytest.param(["def f(x):\n    show(x)", "def main():\n    if read() > 1:\n        return f(read())\n    show(2)"],
                  id="return of no return"),
+    pytest.param(["def f(a, b):\n    return show(f\"{a} and {b}\")",
+                  "def main():\n    x = read()\n    f(f\"{x} of\", x)"], id="f-string in an f-string"),
 ])
 def test_a_simplified_program_prints_the_same(parts):
     assert printed(simplified(parts)) == printed(parts)
