@@ -76,6 +76,8 @@ class Config:
     """units of each hidden layer of the value function, where it has its own mlp; empty: hidden_sizes"""
     critic_obs: str = setting("", group="policy", ablated="")
     """key of a Dict observation that only the value function sees (asymmetric actor-critic); empty: both see all"""
+    norm_value: bool = setting(False, group="policy", ablated=False)
+    """the value function learns returns in their running standard deviations, from their running mean"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = setting("tanh", group="policy", detail="13, 26")
     """activation of the hidden layers of the mlp"""
     layer_norm: bool = setting(False, group="policy")

@@ -183,3 +183,14 @@ def kind_of(part: Any) -> str:
     kind = type(part)
     return "None" if part is None else kind.__name__ if kind.__module__ in ("builtins", "__main__") else (
         f"{kind.__module__}.{kind.__qualname__}")
+
+
+def check_value_norm(found: bool, cfg: Config) -> None:
+    """Raise UsageError unless an agent has a NormalizedCritic (`found`) exactly if the configuration needs one."""
+    if cfg.norm_value and not found:
+        raise UsageError("norm_value=True needs an agent with a NormalizedCritic, which has the moments of returns. "
+                         f"Put the value network into one (proximo.on_{cfg.framework}.value_norm), or leave norm_value "
+                         "out.")
+    if found and not cfg.norm_value:
+        raise UsageError("The agent has a NormalizedCritic, whose moments change only with norm_value=True. Set it, or "
+                         "use the network of the value function without it.")

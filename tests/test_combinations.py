@@ -211,7 +211,12 @@ def line(row, folder):
             f"--update-epochs 1 --hidden-sizes 8 8 --memory-size 8 --total-timesteps {2 * steps * envs} --threads 1 "
             f"--logger none --run-dir {folder} --recurrent {row['recurrent']} --engine {row['engine']} "
             f"--framework {row['framework']} {environment(row)} {POLICIES[row['policy']]} --precision {precision(row)} "
-            f"{COLLECTING[row['collecting']]}")
+            f"{COLLECTING[row['collecting']]} {'--norm-value' if normalises_values(row) else ''}")
+
+
+def normalises_values(row):
+    """Whether a row also has --norm-value, which every combination allows."""
+    return row["recurrent"] == "gru" or row["policy"] == "squashed" or row["collecting"] == "groups"
 
 
 def precision(row):

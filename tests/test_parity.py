@@ -20,6 +20,7 @@ from proximo.on_jax.learner import start_adam
 from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
+from proximo.on_jax.value_norm import with_normalized_values
 from proximo.on_torch.learner import make_batch as torch_make_batch
 from proximo.on_torch.learner import minibatch_advantages
 from proximo.on_torch.learner import update as torch_update
@@ -43,6 +44,7 @@ CASES = {
     "gru": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"recurrent": "gru", "memory_size": 8}),
     "own sizes": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"policy_sizes": (12,), "value_sizes": (8, 9, 7)}),
     "relu and norms": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"activation": "relu", "layer_norm": True}),
+    "normalised values": (Spec((5,), FLOATS, gym.spaces.Discrete(4)), {"norm_value": True}),
     "gelu": (Spec((2, 3), FLOATS, BOX), {"activation": "gelu", "log_std_init": -1.5}),
     "squashed": (Spec((5,), FLOATS, BOX), {"distribution": "squashed", "log_std_init": -0.5}),
     "squashed, own deviation": (Spec((5,), FLOATS, BOX), {"distribution": "squashed", "state_dependent_std": True,
@@ -190,7 +192,8 @@ def update_torch(cfg, agent, batches):
 
 def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
-    learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=jax_ppo_loss, all_reduce_sum=lambda x: x,
+    loss_fn = with_normalized_values(jax_ppo_loss) if cfg.norm_value else jax_ppo_loss
+    learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn, all_reduce_sum=lambda x: x,
                          divisible=False)
     rate, *coefficients = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef, cfg.ent_coef))
 

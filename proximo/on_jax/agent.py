@@ -54,8 +54,7 @@ class SharedAgent(nnx.Module):
 
     evaluates_later = False
 
-    def __init__(self, trunk: nnx.Module, critic: nnx.Module, head: nnx.Module,
-                 memory: Any = None) -> None:
+    def __init__(self, trunk: nnx.Module, critic: nnx.Module, head: nnx.Module, memory: Any = None) -> None:
         self.trunk, self.memory = trunk, NoMemory() if memory is None else memory
         self.critic, self.head, self.recurrent = critic, head, memory is not None
 

@@ -18,6 +18,7 @@ from proximo.on_jax.joint import JointHead
 from proximo.on_jax.networks import Linear, RecurrentLayer
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.trunks import make_network, make_trunk
+from proximo.on_jax.value_norm import NormalizedCritic
 from proximo.protocols import Spec
 
 
@@ -87,7 +88,8 @@ def separate_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SeparateAg
         return make_network(spec, policy_sizes, cfg), linear(policy_sizes[-1], size, 0.01, cfg)
 
     network = PolicyNetwork(whole=whole, parts=parts)
-    return SeparateAgent(critic, make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg)))
+    head = make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg))
+    return SeparateAgent(scaled(critic, cfg), head)
 
 
 def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
@@ -106,7 +108,12 @@ def shared_agent(spec: Spec, cfg: Config, make_box: MakeBoxHead) -> SharedAgent:
 
     network = PolicyNetwork(whole=whole, parts=parts)
     head = make_head(whole, spec.action_space, lambda space: make_box(network, space, cfg))
-    return SharedAgent(trunk, value, head, memory)
+    return SharedAgent(trunk, scaled(value, cfg), head, memory)
+
+
+def scaled(critic: nnx.Module, cfg: Config) -> nnx.Module:
+    """Return the network of a value function, with the moments of --norm-value around it."""
+    return NormalizedCritic(critic) if cfg.norm_value else critic
 
 
 def linear(features: int, size: int, std: float, cfg: Config) -> Linear:

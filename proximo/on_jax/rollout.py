@@ -33,8 +33,7 @@ class PlayedStep(NamedTuple):
     step: Step  # without observations; with final_obs where the agent evaluates later
 
 
-def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, carry: Carry,
-            noise: Array) -> Collected:
+def collect(agent: Any, envs: PureEnv, normalizer: Normalizer, env_state: Any, carry: Carry, noise: Array) -> Collected:
     """Play len(noise) steps from `carry`. `noise` (T, N, ...) decides the actions.
 
     V(final_obs) and V of the closing observation read the state of the recurrent layer after the step that they follow,

@@ -24,6 +24,7 @@ from proximo.on_jax.learner import (
     update,
 )
 from proximo.on_jax.rollout import Collected, collect
+from proximo.on_jax.value_norm import count_returns
 from proximo.protocols import Episode, PureEnv
 from proximo.streams import stream_seed
 from proximo.types import Carry, Coefficients, Minibatches, Rollout
@@ -115,8 +116,9 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     rollout = without_fillers(jax.tree.map(jnp.asarray, rollout))
     advantage = estimate_advantages(rollout, cfg)
     ret = advantage + rollout.value
-    index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent,
-                              fold_key(keys.minibatch, iteration, rank()))
+    if cfg.norm_value:
+        adam = adam._replace(weights=count_returns(adam.weights, ret, rollout.valid, reduce_sum))
+    index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent, fold_key(keys.minibatch, iteration, rank()))
     sequence = rollout.valid.shape[:1] if agent.recurrent else ()
     noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
                                       index.shape[-1])

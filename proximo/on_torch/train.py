@@ -19,6 +19,7 @@ from proximo.on_torch.modes import acting
 from proximo.on_torch.repro import failed_update
 from proximo.on_torch.setup import Setup, rebuild, set_up, torch_generator
 from proximo.on_torch.snapshot import named_weights, snapshot
+from proximo.on_torch.value_norm import count_returns
 from proximo.problems import checked
 from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator
@@ -81,6 +82,8 @@ def learn(setup: Setup, rollout: Rollout, start: tuple[Tensor, ...], iteration: 
         rollout = without_fillers(rollout)
         advantage = setup.estimate(rollout, cfg)
         ret = advantage + rollout.value
+        if cfg.norm_value:
+            count_returns(agent, ret, rollout.valid, learner.all_reduce_sum)
         shuffle = stream_generator(cfg.seed, "minibatch", iteration, world.rank)
         index = minibatch_indices(cfg, rollout.reward.shape, agent.recurrent, shuffle).to(setup.device)
         normalized, count = minibatch_advantages(advantage, rollout.valid, index, agent.recurrent, cfg,

@@ -32,7 +32,7 @@ CHANGES_WEIGHTS = {
     "bootstrap_truncated": "--env-id tests.support.probes:Truncated-v0 | --no-bootstrap-truncated",
     "recurrent": "--recurrent lstm", "hidden_sizes": "--hidden-sizes 9 9",
     "policy_sizes": "--policy-sizes 4 4", "value_sizes": "--value-sizes 9", "activation": "--activation silu",
-    "layer_norm": "--layer-norm", "log_std_init": "--env-id Pendulum-v1 | --log-std-init -1",
+    "layer_norm": "--layer-norm", "norm_value": "--norm-value", "log_std_init": "--env-id Pendulum-v1 | --log-std-init -1",
     "distribution": "--env-id Pendulum-v1 | --distribution squashed",
     "state_dependent_std": "--env-id Pendulum-v1 | --state-dependent-std",
     "sde_sample_freq": "--env-id Pendulum-v1 --distribution gsde | --sde-sample-freq 4",

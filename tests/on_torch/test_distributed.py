@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -26,9 +27,11 @@ from proximo.on_torch.mlp import MLP
 from proximo.on_torch.presence import WAITS, WORKS
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import learn
+from proximo.on_torch.value_norm import count_returns
 from proximo.processes import World
 from proximo.types import Rollout
 from proximo.variants import RPO
+from tests.support.spec import Spec
 from tests.support.threads import run_ranks
 from tests.support.torch_learning import make_learner, update_once
 from tests.support.torchrun import free_port
@@ -153,6 +156,23 @@ def test_ranks_adapt_one_learning_rate():
     one, other = learn_in_two(cfg)
     assert torch.equal(one[0], other[0]) and one[1] == other[1] == pytest.approx(stats, rel=1e-4, abs=1e-6)
     torch.testing.assert_close(one[0], weights, rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_have_the_moments_of_all_returns():
+    """--norm-value: those of one rank with all rows, where one of two has filler rows, and then nothing else."""
+    rollout, _, ret = make_rollout()
+    cfg = replace(WHOLE, norm_value=True, hidden_sizes=(8,))
+    spec = Spec((OBS,), np.dtype(np.float32), gym.spaces.Discrete(ACTIONS))
+    whole, halves, meeting = assemble(spec, cfg), [assemble(spec, cfg) for _ in range(2)], Meeting(2)
+    for valid in (rollout.valid, rollout.valid & (torch.arange(N) < N // 2)):
+        count_returns(whole, ret, valid, lambda x: x)
+        parts = list(zip(ret.split(N // 2, 1), valid.split(N // 2, 1)))
+        run_ranks(lambda rank, parts=parts: count_returns(halves[rank], *parts[rank], meeting.all_reduce_sum(rank)), (0, 1))
+    for name in ("return_mean", "return_var", "return_count"):
+        one, other, expected = (getattr(agent.critic, name) for agent in (*halves, whole))
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, expected)
+    assert whole.critic.return_count == pytest.approx(int(rollout.valid.sum()) + T * N // 2)
 
 
 def test_ranks_shuffle_and_draw_noise_of_their_own():

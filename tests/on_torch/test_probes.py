@@ -33,9 +33,10 @@ def value(agent, *obs):
     return agent.value(rows, torch.zeros(len(rows), dtype=torch.bool), ()).tolist()
 
 
-def test_constant_reward():
-    """The value network learns: V = 1."""
-    agent, _ = train_on("Constant", 15)
+@pytest.mark.parametrize("norm_value", [False, True])
+def test_constant_reward(norm_value):
+    """The value network learns: V = 1. With norm_value, the variance of the returns becomes 0."""
+    agent, _ = train_on("Constant", 15, norm_value=norm_value)
     assert value(agent, [0, 0]) == pytest.approx([1.0], abs=0.05)
 
 
@@ -52,7 +53,8 @@ def test_delayed_reward():
 
 
 @pytest.mark.parametrize("fields", [{}, {"shared_network": True}, {"norm_adv": "batch"}, {"autoreset": "next-step"},
-                                    {"norm_obs": True, "norm_reward": True}, {"gae_lambda": 1.0}, {"anneal_lr": True}])
+                                    {"norm_obs": True, "norm_reward": True}, {"gae_lambda": 1.0}, {"anneal_lr": True},
+                                    {"norm_value": True}])
 def test_action_that_depends_on_the_observation(fields):
     """The policy learns, with every option of learning: the mean return rises from 0 to 1."""
     assert train_on("Acting", 15, **fields)[1] > 0.9

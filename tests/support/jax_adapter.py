@@ -12,6 +12,7 @@ from proximo.on_jax.assemble import assemble
 from proximo.on_jax.gae import gae, without_fillers
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
+from proximo.on_jax.value_norm import count_returns, with_normalized_values
 from proximo.types import Carry, Coefficients, LossInputs, Minibatches, RolloutBuffer
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -198,6 +199,11 @@ class Adapter:
     def select_minibatch(self, batch, index, recurrent):
         return self.to_numpy(learner.select_minibatch(*self.to_array((batch, index)), recurrent))
 
+    def count_returns(self, agent, ret, valid):
+        """Add returns to the moments of an agent."""
+        agent.weights = count_returns(agent.weights, jnp.asarray(ret), jnp.asarray(valid), identity)
+        agent.raw = make_bind(agent.description)(agent.weights)
+
     def update(self, agent, rollout, advantage, ret, index, learning_rate, cfg):
         """Run one update of an agent without a recurrent layer.
 
@@ -212,7 +218,8 @@ class Adapter:
 
     def update_once(self, description, cfg, weights, rollout, advantage, ret, index, learning_rate):
         """Run one update from the initial state of Adam. To be compiled."""
-        functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=ppo_loss,
+        loss_fn = with_normalized_values(ppo_loss) if cfg.norm_value else ppo_loss
+        functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=loss_fn,
                                     all_reduce_sum=identity, divisible=False)
         rows, count = learner.minibatch_advantages(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),

@@ -22,7 +22,7 @@ INSIDE = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_t
                 update_epochs=2, hidden_sizes=(16, 16), norm_obs=True, norm_reward=True, checkpoint_every=2, threads=1)
 CASES = {
     "inside": INSIDE,
-    "outside": replace(INSIDE, engine="gym", target_kl=1e-3, learning_rate=1e-2),
+    "outside": replace(INSIDE, engine="gym", norm_value=True, target_kl=1e-3, learning_rate=1e-2),
     "pool": replace(INSIDE, engine="envpool", desired_kl=0.01),
     "memory": replace(INSIDE, engine="gym", recurrent="gru", memory_size=8, total_timesteps=384),
     "brax": BatchedSim(framework="jax", env_id="fast", num_envs=4, num_steps=32, total_timesteps=640, hidden_sizes=(16, 16),

@@ -11,6 +11,7 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.gae import gae, without_fillers
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout import Policy, Storage, collect, make_evaluate_all, make_evaluate_last
+from proximo.on_torch.value_norm import count_returns
 from proximo.types import Carry, LossInputs
 from tests.support.frameworks import AdamRecord, NumpyAgent, NumpyHead, map_tree
 from tests.support.normalized import RAW
@@ -134,6 +135,10 @@ class Adapter:
 
     def select_minibatch(self, batch, index, recurrent):
         return self.to_numpy(learner.select_minibatch(*self.to_array((batch, index)), recurrent))
+
+    def count_returns(self, agent, ret, valid):
+        """Add returns to the moments of an agent."""
+        count_returns(agent.raw, *self.to_array((ret, valid)), lambda x: x)
 
     def update(self, agent, rollout, advantage, ret, index, learning_rate, cfg):
         """Run one update of an agent without a recurrent layer.

@@ -114,7 +114,7 @@ def learning() -> Rewrites:
              "normalized = minibatch_advantages(advantage, index)\n"),
             ("update(learner, adam,", "update(cfg, bind, adam,"), ("ret, memory, agent.recurrent)", "ret, (), False)"),
             ("advantage=normalized, count=count, noise=noise)", "advantage=normalized)"),
-            ("ret, rollout.valid, reduce_sum)", "ret)")),
+            ("(rollout.value, ret, rollout.valid, reduce_sum)", "(rollout.value, ret)")),
         "minibatch_advantages": (
             (between(normalize, "advantage: Array,", ") -> tuple"), "advantage: Array, index: Array"),
             ("-> tuple[Array, Array]", "-> Array"),

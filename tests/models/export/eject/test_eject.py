@@ -196,7 +196,7 @@ def test_other_numbers_of_rows_on_jax_have_the_weights_up_to_rounding(changes, t
     ("ppo_continuous_action", {"env_id": "dm_control/walker-walk-v0"}),  # a Dict of vectors, normalised
     ("ppo", {"env_id": "Blackjack-v1"}), *(("ppo", {"env_id": f"tests.support.probes:{name}-v0"})
                                            for name in ("Masked", "Rich", "RichCut", "Looking")),
-    ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}),
+    ("ppo", {"desired_kl": 0.01, "num_envs": 1}), ("ppo", {"norm_adv": "batch"}), ("ppo_continuous_action", {"norm_value": True}),
     ("ppo", {"frame_skip": 2}), ("ppo", {"env_id": "Pendulum-v1", "frame_stack": 3}),
     ("ppo", {"anneal_clip": "cosine"}), ("ppo", {"anneal_lr": "cosine", "anneal_ent": "linear"}),
     ("ppo_atari", {"env_id": "ALE/Pong-v5", "grayscale": False, "end_on_life_loss": False, "clip_rewards": False}),

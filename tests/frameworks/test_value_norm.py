@@ -1,0 +1,63 @@
+"""Normalised values: moments of returns against numpy's of all of them, and what the value function returns."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.envs.moments import MOST_COUNTED
+from tests.support.spec import Spec
+
+CFG = Config(hidden_sizes=(8, 8), norm_value=True)
+SPEC = Spec((3,), np.dtype(np.float32), spaces.Discrete(5))
+
+
+def moments(framework, agent):
+    """Return mean, variance and count of the returns that an agent was given."""
+    weights = framework.weights(agent)
+    return [weights[f"critic.return_{name}"] for name in ("mean", "var", "count")]
+
+
+def test_moments_are_those_of_all_valid_returns(framework):
+    """Returns with a mean far above their deviation, of rollouts with filler rows and of one with nothing else."""
+    agent, rng = framework.make_agent(SPEC, CFG), np.random.default_rng(1)
+    given = []
+    for number, offset in enumerate((1e4, 1e4, -3e4)):
+        ret, valid = offset + rng.standard_normal((16, 4)), rng.random((16, 4)) < (0.7 if number != 1 else 0.0)
+        framework.count_returns(agent, np.where(valid, ret, 1e9), valid)
+        given.append(ret[valid])
+    mean, var, count = moments(framework, agent)
+    every = np.concatenate(given)
+    assert count == pytest.approx(len(every), rel=1e-5)
+    assert mean == pytest.approx(every.mean(), rel=1e-5) and var == pytest.approx(every.var(), rel=1e-4)
+
+
+def test_first_returns_replace_the_initial_moments(framework):
+    """Small and large ones: the variance of the first rollout has no trace of the initial 1."""
+    for scale in (1e-3, 1e6):
+        agent, ret = framework.make_agent(SPEC, CFG), scale * np.random.default_rng(2).standard_normal((128, 4))
+        framework.count_returns(agent, ret, np.ones(ret.shape, bool))
+        assert moments(framework, agent)[1] == pytest.approx(ret.var(), rel=1e-3)
+
+
+def test_old_returns_lose_weight_beyond_the_count_of_float32(framework):
+    """After 2**23 returns, new ones have a share of at least 1 / 2**23 each."""
+    agent, ones = framework.make_agent(SPEC, CFG), np.ones((4096, 1024), bool)
+    for _ in range(4):
+        framework.count_returns(agent, np.zeros(ones.shape), ones)
+    framework.count_returns(agent, np.ones(ones.shape), ones)
+    assert moments(framework, agent)[0] == pytest.approx(ones.size / (MOST_COUNTED + ones.size))
+
+
+@pytest.mark.parametrize("change", [{}, {"shared_network": True}, {"recurrent": "gru", "memory_size": 8}])
+def test_values_have_the_scale_of_the_returns(framework, change):
+    """The same network with the moments of returns x and of 100 x + 7: values v and 100 v + 7, for every agent."""
+    cfg, obs = Config(hidden_sizes=(8, 8), norm_value=True, **change), np.random.default_rng(3).standard_normal((6, 3))
+    ret, first = np.random.default_rng(4).standard_normal((64, 4)), np.ones(6, bool)
+    found = []
+    for returns in (ret, 100 * ret + 7):
+        agent = framework.make_agent(SPEC, cfg)
+        framework.count_returns(agent, returns, np.ones(ret.shape, bool))
+        found.append(np.asarray(agent.value(obs, first, agent.initial_state(6))))
+    assert np.ptp(found[0]) > 1e-3
+    np.testing.assert_allclose(found[1], 100 * found[0] + 7, rtol=1e-3)
