@@ -2,10 +2,11 @@
 
 MINIBATCH = "A minibatch has num_envs * num_steps / num_minibatches rows: set num_minibatches=..."
 CLIP_VALUES = "Use clip_vloss=True, which clips values by clip_coef"
-POPART = "Values are not normalised (PopArt): norm_reward=True normalises rewards"
+POPART = "Use norm_value=True, which normalises the targets of the value function"
 PEERS = {  # names of Stable-Baselines3 and others
     "algo": "PPO is the only algorithm", "batch_size": MINIBATCH, "minibatch_size": MINIBATCH,
-    "normalize_value": POPART, "popart": POPART, "value_norm": POPART,
+    "normalize_value": POPART, "popart": POPART, "value_norm": POPART, "use_popart": POPART,
+    "normalize_returns": POPART, "use_valuenorm": POPART,
     "callback": "Use callbacks=[FUNCTION]", "eval_freq": "Use eval_every=...",
     "n_eval_episodes": "Use eval_episodes=...", "log_interval": "Use log_every=...", "log_freq": "Use log_every=...",
     "eval_env": "Use eval_every=... with eval_env_kwargs={...}, or proximo.evaluate(it.model(), env=...) in a callback",

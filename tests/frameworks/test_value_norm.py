@@ -1,9 +1,13 @@
 """Normalised values: moments of returns against numpy's of all of them, and what the value function returns."""
 
+from dataclasses import replace
+from importlib import import_module
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import proximo
 from proximo.config import Config
 from proximo.envs.moments import MOST_COUNTED
 from tests.support.spec import Spec
@@ -61,3 +65,14 @@ def test_values_have_the_scale_of_the_returns(framework, change):
         found.append(np.asarray(agent.value(obs, first, agent.initial_state(6))))
     assert np.ptp(found[0]) > 1e-3
     np.testing.assert_allclose(found[1], 100 * found[0] + 7, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("asked", "held"), [(True, False), (False, True)])
+def test_an_agent_has_moments_exactly_if_they_are_asked_for(framework, asked, held):
+    """Otherwise values would not be normalised, or by moments that never change."""
+    assemble = import_module(f"proximo.on_{framework.name}.assemble").assemble
+    cfg = Config(norm_value=asked, framework=framework.name, num_steps=8, total_timesteps=32)
+    runs = proximo.iterations(cfg, make_agent=lambda spec, cfg: assemble(spec, replace(cfg, norm_value=held)))
+    with framework.float32(), pytest.raises(proximo.UsageError, match="NormalizedCritic") as error:
+        next(runs)
+    assert (f"proximo.on_{framework.name}.value_norm" in str(error.value)) == asked
