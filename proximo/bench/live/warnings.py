@@ -68,8 +68,8 @@ RANGES = (
                   "of rewards and actions."),
     Range(metric="losses/explained_variance", low=-0.1, high=None, after=0.1, source="(1), (3)", if_high="",
           if_low="The value function predicts returns worse than a constant would. People normalise rewards "
-                 "(--norm-reward) or returns (--norm-value), and observations (--norm-obs), raise --vf-coef, or give it "
-                 "a larger network."),
+                 "(--norm-reward) or returns (--norm-value), and observations (--norm-obs), raise --vf-coef, or "
+                 "give it a larger network."),
 )
 
 
