@@ -30,6 +30,12 @@ REWRITES: Rewrites = {
         ("torch.where(valid, ret, 0.0).double()", "ret.double()"),
         ("valid.sum().double()", "torch.ones_like(error).sum()"),
         ("    count = max(count, 1.0)\n", "")),
+    "count_returns": (
+        ("in place: those of valid rows, of all ranks", "in place"),
+        ("valid.sum().double(), torch.where(valid, ret, 0.0).double().sum()",
+         "torch.ones_like(ret).double().sum(), ret.double().sum()"),
+        ("total / number.clamp(min=1.0)", "total / number"),
+        ("torch.where(valid, ret.double() - mean, 0.0)", "(ret.double() - mean)")),
     "EpisodeCounter": (("finished = over & valid", "finished = over"), ("        self._length += valid\n", "")),
     "RolloutBuffer": (('"truncated", "valid", "finished"', '"truncated", "finished"'),
                       ('rows["reward"][t][...], rows["valid"][t][...] = step.reward, step.valid',

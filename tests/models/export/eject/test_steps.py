@@ -32,7 +32,7 @@ from proximo.on_torch.agent import SharedAgent
 
 MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool", "proximo.envs.envpool_ids",
            "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in (
-               "distributions", "learner", "loss", "noise", "rollout", "setup", "train")))
+               "distributions", "learner", "loss", "noise", "rollout", "setup", "train", "value_norm")))
 JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
                *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
 NO_FACTS = Facts(**{name: {} for name in Facts._fields})
