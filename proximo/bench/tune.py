@@ -224,8 +224,9 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, compared: list
             continue
         if (value := latest_score(run_dir, context.search, job.env_id, evaluated)) is not None:
             reports = due
-            trial.report(float(np.mean([*compared, value])), len(compared) * REPORTS_PER_RUN + due)
-            if trial.should_prune():
+            step, runs = len(compared) * REPORTS_PER_RUN + due, len(context.search.seeds) * len(context.search.env_ids)
+            trial.report(float(np.mean([*compared, value])), step)
+            if step < runs * REPORTS_PER_RUN and trial.should_prune():  # otherwise it has trained everything
                 raise optuna.TrialPruned
     return ended
 
