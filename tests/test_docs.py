@@ -209,11 +209,12 @@ def test_the_keys_of_searches_and_populations_are_explained(begin, keys):
 
 def test_the_files_of_the_page_of_searches_are_read(tmp_path):
     """With the sizes that the page shows."""
-    search, population = blocks(ROOT / "docs/searches.md", "toml")
-    for name, content in (("search", search), ("population", population)):
+    search, benchmark, population = blocks(ROOT / "docs/searches.md", "toml")
+    for name, content in (("search", search), ("benchmark", benchmark), ("population", population)):
         (tmp_path / f"{name}.toml").write_text(content)
     assert load_search(tmp_path / "search.toml").trials == 30
     assert load_population(tmp_path / "population.toml").rounds == 5
+    assert [row.label for row in load_set(tmp_path / "benchmark.toml").rows] == ["default", "tuned"]
 
 
 def test_the_benchmark_file_of_the_page_is_read(tmp_path):

@@ -23,7 +23,7 @@ from proximo.bench.records import EvaluationFile, PopulationRecord, Summary
 from proximo.bench.runner import run_jobs
 from proximo.bench.task import HERE, Where
 from proximo.errors import FilesError, UsageError, notify
-from proximo.models.curves import WINDOW, read_episodes
+from proximo.models.curves import newest_mean
 from proximo.runs.checkpoint import newest_checkpoint, remove_checkpoints
 from proximo.runs.command_line import pasted
 from proximo.runs.files import POPULATION_FILE, read_json, refuse_links
@@ -181,9 +181,7 @@ def score_of(run_dir: Path, metric: str, begin: int) -> float | None:
     """Return the mean of the evaluation, or of the newest 100 episodes after step `begin`; None if no episode ended."""
     if metric == "evaluation":
         return read_record(run_dir / "eval.json", EvaluationFile).get("episodic_return_mean")
-    episodes = read_episodes(run_dir)
-    values = (episodes.length if metric == "episodic_length" else episodes.ret)[episodes.step > begin]
-    return float(np.mean(values[-WINDOW:])) if len(values) else None
+    return newest_mean(run_dir, metric, begin)
 
 
 def first_step(done: Sequence[Round], member: Member) -> int:

@@ -14,7 +14,7 @@ from proximo.bench.published import published_for
 from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
-from proximo.bench.report_pictures import ablation_picture, curves_picture
+from proximo.bench.report_pictures import ablation_picture, curves_picture, highest
 from proximo.bench.report_runs import single_runs
 from proximo.bench.report_tables import (
     ablation_table,
@@ -39,10 +39,11 @@ from proximo.bench.results import (
     scores_of,
 )
 from proximo.bench.statistics import estimate, require_packages
-from proximo.bench.text import Table, count_text, names_text, settings_lines
+from proximo.bench.text import Table, count_text, csv_text, names_text, settings_lines
+from proximo.bench.trial_table import named_by_trials, read_trials, trials_table
 from proximo.models.pictures import color_places
 from proximo.runs.command_line import command_line
-from proximo.runs.files import refuse_links
+from proximo.runs.files import POPULATION_FILE, refuse_links
 from proximo.runs.writing import whole_file
 
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
@@ -69,12 +70,17 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     require_packages("proximo report")
     runs = read_runs(directory)
     directory = Path(directory).resolve()  # `.` has no name
+    search = read_trials(directory)
+    runs = runs if search is None else named_by_trials(runs, search[1])
+    chosen = search is not None or (directory / POPULATION_FILE).exists()  # by their scores, from many
     groups, lacking = group_runs(runs), lacking_runs(runs)
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
-    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *_results(groups, lacking),
-                *across_environments(groups), *single_runs(runs, groups, directory),
-                *_settings(runs, groups, bench), *_failures(runs, directory)]
+    trials = [] if search is None else [Section("Trials", [trials_table(*search)])]
+    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials,
+                *_results(groups, lacking, not chosen), *([] if chosen else across_environments(groups)),
+                *single_runs(runs, groups, directory), *_settings(runs, groups, bench),
+                *_failures(runs, directory, search is not None)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     with whole_file(target) as html:  # all three, or none
@@ -124,13 +130,13 @@ def _summary(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any], w
     return Section("Summary", [*parts, "Commands:", Block("\n".join(commands))] if commands else parts)
 
 
-def _results(groups: Groups, lacking: Missing) -> list[Section]:
+def _results(groups: Groups, lacking: Missing, is_compared: bool) -> list[Section]:
     sections = [Section("Results", [results_table(groups, lacking)])]
     pictures: list[Part] = []
     panels: dict[str, dict[str, Sequence[RunResult]]] = {}
     for (env_id, label), runs in groups.items():
         panels.setdefault(env_id, {})[label] = runs
-    places = color_places([*panels.values()])
+    places = color_places([*map(highest, panels.values())])
     for env_id, runs_of in panels.items():
         svg = curves_picture(env_id, runs_of, places)
         if svg:
@@ -141,7 +147,7 @@ def _results(groups: Groups, lacking: Missing) -> list[Section]:
     if pictures:
         sections.append(Section("Learning curves", pictures))
     published = [table for table in (published_table(groups), evaluations_table(groups)) if table.rows]
-    if published:
+    if published and is_compared:
         sections.append(Section("Comparison with published results", published))
     found = find_ablations(groups)
     if found:
@@ -178,14 +184,17 @@ def _settings(runs: Sequence[RunResult], groups: Groups, bench: dict[str, Any]) 
     return sections
 
 
-def _failures(runs: Sequence[RunResult], directory: Path) -> list[Section]:
+def _failures(runs: Sequence[RunResult], directory: Path, is_search: bool) -> list[Section]:
     parts: list[Part] = []
+    if is_search and (left := [run_name(run, directory) for run in runs if not run.summary and not run.failure]):
+        parts.append(f"Not finished, because the trial was pruned, was stopped, or is running: "
+                     f"{names_text(left, MOST_NAMED)}. The same `proximo tune` command continues what was stopped.")
     for run in runs:
         name = run_name(run, directory)
         if run.failure:
             what = f"The evaluation of {name}" if run.summary else name
             parts += [f"{what} failed. The last lines of its log:", Block(run.failure)]
-        elif not run.summary:
+        elif not run.summary and not is_search:
             advice = how_to_continue(run.path) + ("" if was_not_finite(run.path) else
                                                   ", or the command that trains all of them")
             parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. "
@@ -214,11 +223,6 @@ def _write_csv(path: Path, groups: Groups, lacking: Missing) -> None:
                              *_mean_and_std(evaluated), mean_of(runs, "sps"), mean_of(runs, "wall_seconds"), verdicts,
                              len(runs), len(evaluated), max(steps, default=""),
                              *lacking.get((env_id, label), Lacking())])
-
-
-def csv_text(text: str) -> str:
-    """Return text that a spreadsheet does not take for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _mean_and_std(values: np.ndarray) -> tuple[object, object]:

@@ -43,7 +43,7 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
         SVG, or an empty string if no episode ended.
     """
     places, more = places or color_places([runs_of]), len(runs_of) - MOST_LINES
-    runs_of = _highest(runs_of)
+    runs_of = highest(runs_of)
     found: dict[Axis, Curves] = {}
     for axis in AXES:
         curves = {label: common_curves(runs, axis) for label, runs in runs_of.items()}
@@ -68,7 +68,8 @@ def curves_picture(env_id: str, runs_of: Mapping[str, Sequence[RunResult]],
     return _svg(figure)
 
 
-def _highest(runs_of: Mapping[str, Sequence[RunResult]]) -> dict[str, Sequence[RunResult]]:
+def highest(runs_of: Mapping[str, Sequence[RunResult]]) -> dict[str, Sequence[RunResult]]:
+    """Return the runs by label that the picture of an environment has: those of the highest mean scores."""
     def mean(label: str) -> float:
         scores = scores_of(runs_of[label], metric_of(runs_of[label][0].variant))
         return scores.mean() if len(scores) else float("-inf")

@@ -70,3 +70,8 @@ def names_text(names: Sequence[str], most: int) -> str:
 def count_text(count: int, noun: str) -> str:
     """Write `1 seed` and `2 seeds`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def csv_text(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

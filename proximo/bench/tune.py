@@ -19,6 +19,7 @@ from proximo.bench.process import COMMAND, RunningJob, Work, close_job, record_i
 from proximo.bench.progress import progress
 from proximo.bench.space_values import trial_problems
 from proximo.bench.task import HERE, PATIENCE, Ended, Where, stop_all
+from proximo.bench.trial_table import write_trials
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import (
     EVALUATION,
@@ -31,6 +32,7 @@ from proximo.bench.tune_search import (
     suggest,
 )
 from proximo.bench.tune_study import (
+    FOLDER,
     REASON,
     REPORTS,
     SharedStudy,
@@ -151,6 +153,8 @@ def _run_until_enough(context: Context) -> None:
                 return
             raise
         report_trial(study.trials[trial.number], context.search.space)
+        with locked_when_free(context.shared.folder, context.shared.halt):
+            write_trials(study, context.shared.folder, context.search)
 
 
 def _run_trial(trial: "Trial", context: Context) -> float:
@@ -163,7 +167,7 @@ def _run_trial(trial: "Trial", context: Context) -> float:
         trial.set_user_attr(REASON, "\n".join(problems))
         raise optuna.TrialPruned(problems[0])
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
-    trial.set_user_attr("folder", name)
+    trial.set_user_attr(FOLDER, name)
     for step, value in trial.user_attrs.get(REPORTS, {}).items():  # of the trial that this one continues
         trial.report(value, int(step))
     scores: list[float] = []
@@ -224,8 +228,9 @@ def _watch(trial: "Trial", context: Context, running: RunningJob, compared: list
             continue
         if (value := latest_score(run_dir, context.search, job.env_id, evaluated)) is not None:
             reports = due
-            trial.report(float(np.mean([*compared, value])), len(compared) * REPORTS_PER_RUN + due)
-            if trial.should_prune():
+            step, runs = len(compared) * REPORTS_PER_RUN + due, len(context.search.seeds) * len(context.search.env_ids)
+            trial.report(float(np.mean([*compared, value])), step)
+            if step < runs * REPORTS_PER_RUN and trial.should_prune():  # otherwise it has trained everything
                 raise optuna.TrialPruned
     return ended
 

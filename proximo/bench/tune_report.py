@@ -9,7 +9,7 @@ from proximo.bench.jobs import flags_of
 from proximo.bench.ranges import Space, combinations
 from proximo.bench.text import count_text
 from proximo.bench.tune_search import Search, field_values
-from proximo.bench.tune_study import REASON
+from proximo.bench.tune_study import REASON, outcome
 from proximo.errors import notify
 from proximo.runs.command_line import pasted
 
@@ -24,7 +24,9 @@ def report_trial(trial: "FrozenTrial", space: Space) -> None:
     value = f" (last report{value})" if value and trial.state.name == "PRUNED" else value
     reason = trial.user_attrs.get(REASON, "")
     lines = f"\n{reason}" if reason else ""
-    notify(f"trial {trial.number} {_outcome(trial)}{value} {field_values(trial.params, space)}{lines}")
+    chosen = " ".join(f"{name}={f'{one:.4g}' if isinstance(one, float) else one}"
+                      for name, one in field_values(trial.params, space).items())
+    notify(f"trial {trial.number} {outcome(trial)}{value} {chosen}{lines}")
 
 
 def report_start(search: Search, folder: Path, trials: int) -> None:
@@ -46,7 +48,7 @@ def report_best(study: "Study", folder: Path, search: Search) -> int:
 
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not finished:
-        words = Counter(map(_outcome, study.get_trials(deepcopy=False)))
+        words = Counter(map(outcome, study.get_trials(deepcopy=False)))
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
         logs = f" The logs are {folder}/ENV/TRIAL/SEED.log." if words["fail"] else ""
         notify(f"no trial has finished ({counts}).{logs}")
@@ -56,11 +58,9 @@ def report_best(study: "Study", folder: Path, search: Search) -> int:
     chosen = " ".join(f"{name}={value}" for name, value in params.items())
     rest = ["--total-timesteps", search.steps, "--seed", max(search.seeds) + 1, *flags_of(search.overrides | params)]
     commands = [pasted("proximo", "train", search.variant, "--env-id", env_id, *rest) for env_id in search.env_ids]
+    if others := len(study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))):
+        notify(f"{count_text(others, 'trial')} of other processes {'are' if others > 1 else 'is'} still training. The "
+               "last process writes best.json again.")
     notify("\n".join([f"best of {len(finished)} trials: {best.value:.6g} with {chosen}",
                       *(f"Next: {command}" for command in commands)]))
     return 0
-
-
-def _outcome(trial: "FrozenTrial") -> str:
-    word = trial.state.name.lower()
-    return "impossible" if word == "pruned" and REASON in trial.user_attrs else word

@@ -15,7 +15,7 @@ from proximo.bench.space_values import fixed_problems, value_problems, without_f
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
-from proximo.models.curves import read_metric
+from proximo.models.curves import newest_mean, read_metric
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -158,15 +158,20 @@ def never_evaluated(search: Search, overrides: Mapping[str, Any]) -> list[str]:
 
 
 def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) -> float | None:
-    """Return the newest evaluation of a run if it is evaluated, otherwise its newest training score; None without one.
+    """Return the newest evaluation of a run if it is evaluated, otherwise its training score so far; None without one.
 
     The two are never mixed, because they are on two scales.
     """
     try:
-        found = read_metric(run_dir, "eval/return_mean" if evaluated else f"charts/{search.metric}")
+        if not evaluated:
+            score = newest_mean(run_dir, search.metric)
+        elif (found := read_metric(run_dir, "eval/return_mean")) is None or not len(found[1]):
+            return None
+        else:
+            score = float(found[1][-1])
     except OSError:
         return None
-    return scaled(float(found[1][-1]), search, env_id) if found is not None and len(found[1]) else None
+    return None if score is None else scaled(score, search, env_id)
 
 
 def final_score(run_dir: Path, search: Search, env_id: str) -> float | None:

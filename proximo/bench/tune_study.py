@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
 WORKER = "worker"  # attribute of a trial: the name of that folder
 REASON = "reason"  # attribute of a trial that failed or is impossible
+FOLDER = "folder"  # attribute of a trial: the name of its runs
 REPORTS = "reports"  # attribute of a trial that continues another one: what that one has reported, by step
 SEARCH = "search"  # attribute of a study: what the scores of its trials depend on
 
@@ -137,6 +138,12 @@ def _has_scores(study: "Study") -> bool:
 
     return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING,
                                                          TrialState.WAITING)))
+
+
+def outcome(trial: "FrozenTrial") -> str:
+    """Return how a trial has ended: the word of Optuna, or `impossible`."""
+    word = trial.state.name.lower()
+    return "impossible" if word == "pruned" and REASON in trial.user_attrs else word
 
 
 def has_trained(study: "Study") -> bool:

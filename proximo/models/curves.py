@@ -52,6 +52,22 @@ def read_episodes(run: Path) -> EpisodeTable:
     return EpisodeTable(step=table[0].astype(np.int64), seconds=table[1], ret=table[2], length=table[3])
 
 
+def newest_mean(run: Path, metric: str, begin: int = -1) -> float | None:
+    """Return the mean return, or length, of the newest WINDOW episodes of a run; None if no episode ended.
+
+    Args:
+        run: Its folder.
+        metric: episodic_return or episodic_length.
+        begin: Only episodes that ended after this environment step count.
+
+    Raises:
+        FilesError: episodes.csv is not a regular file.
+    """
+    episodes = read_episodes(run)
+    values = (episodes.length if metric == "episodic_length" else episodes.ret)[episodes.step > begin]
+    return float(np.mean(values[-WINDOW:])) if len(values) else None
+
+
 def _rows(lines: list[str], names: list[str], wanted: tuple[str, ...]) -> Iterator[list[float]]:
     columns = [names.index(name) for name in wanted]
     for line in lines:

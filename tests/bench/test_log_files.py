@@ -26,7 +26,10 @@ def test_only_a_regular_file_is_read(what, tmp_path, capsys):
     run = RunFolder(tmp_path / "1").grow(3)
     BROKEN[what](run.folder / "metrics.csv")
     assert progress(run.folder) == (0, 0.0)
-    assert latest_score(run.folder, SEARCH, "CartPole-v1", evaluated=False) is None
+    assert latest_score(run.folder, SEARCH, "CartPole-v1", evaluated=True) is None
+    other = RunFolder(tmp_path / "other").grow(3)
+    BROKEN[what](other.folder / "episodes.csv")
+    assert latest_score(other.folder, SEARCH, "CartPole-v1", evaluated=False) is None
     (tmp_path / "log").touch()
     BROKEN[what](tmp_path / "log")
     assert last_lines(tmp_path / "log", tmp_path) == ""
@@ -89,8 +92,8 @@ def test_an_unknown_end_of_the_first_iteration_moves_no_curve(seconds, tmp_path)
 
 
 def test_a_cell_that_no_csv_has_is_no_score(tmp_path):
-    (tmp_path / "metrics.csv").write_bytes(b"iteration,charts/episodic_return\n1,5\n\xff" + b"x" * 200_000 + b"\n")
-    assert latest_score(tmp_path, SEARCH, "CartPole-v1", evaluated=False) is None
+    (tmp_path / "metrics.csv").write_bytes(b"iteration,eval/return_mean\n1,5\n\xff" + b"x" * 200_000 + b"\n")
+    assert latest_score(tmp_path, SEARCH, "CartPole-v1", evaluated=True) is None
 
 
 def test_a_status_has_the_letters_of_the_folder_and_no_control_characters(tmp_path, capsys):

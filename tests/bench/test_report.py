@@ -372,3 +372,17 @@ def test_runs_without_settings_are_no_repeats_of_each_other(tmp_path):
         (folder / "config.json").write_text("{")
         (folder / "summary.json").write_text(json.dumps({"variant": "ppo", "env_id": "CartPole-v1", "seed": seed, "steps": 10}))
     assert [(run.variant, run.seed) for run in read_runs(tmp_path)] == [("ppo", 1), ("ppo", 2)]
+
+
+def test_the_lines_of_a_picture_with_many_settings_have_different_colours(tmp_path, monkeypatch):
+    """Twenty of sixty are drawn. Numbered among all sixty, several had one colour."""
+    from proximo.bench import report_pictures
+
+    for k in range(60):
+        run = RunFolder(tmp_path / f"member-{k:02}" / "1").grow(3)
+        (run.folder.parent / "1.job.json").write_text(json.dumps({"label": f"member-{k:02}", "env_id": "CartPole-v1", "seed": 1}))
+        (run.folder / "summary.json").write_text(json.dumps({"steps": 300, "episodic_return_mean": float(k % 7), "sps": 1.0}))
+    drawn, draw = [], report_pictures._draw_curves
+    monkeypatch.setattr(report_pictures, "_draw_curves", lambda *given: drawn.append(given[-1]) or draw(*given))
+    report(tmp_path)
+    assert len(drawn[0]) == len({*drawn[0].values()}) == 20

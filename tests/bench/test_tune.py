@@ -8,19 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from proximo.bench import tune_study
+from proximo.bench.jobs import Job
 from proximo.bench.names import file_name
+from proximo.bench.process import RunningJob
 from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
 from proximo.bench.sets import check_set_imports, load_set
-from proximo.bench.task import Where
-from proximo.bench.tune import Context, _run_trial, tune
+from proximo.bench.task import Ended, Where
+from proximo.bench.tune import Context, _run_trial, _watch, tune
 from proximo.bench.tune_journal import journal
 from proximo.bench.tune_report import report_best, report_start
 from proximo.bench.tune_search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
@@ -140,17 +144,38 @@ def test_the_pruner_stops_a_run_that_falls_behind(file, tmp_path, monkeypatch):
 
 
 def test_the_pruner_compares_means_over_the_runs_of_a_trial(file, tmp_path, monkeypatch):
-    """A report during the second seed is the mean of the score of the first and of a line of metrics.csv of the second, at a
-    step of its own."""
+    """A report during the second seed is the mean of the score of the first and of the newest 100 episodes of the second,
+    at a step of its own."""
     monkeypatch.setenv("FAKE_SECONDS", "1")
     assert tune(file, out=tmp_path, trials=1, command=FAKE) == 0
     (trial,) = study_of(tmp_path).trials
     one, two = (tmp_path / "CartPole-v1" / trial.user_attrs["folder"] / seed for seed in "12")
     first = json.loads((one / "summary.json").read_text())["episodic_return_mean"]
-    means = [(first + float(line.split(",")[3])) / 2 for line in (two / "metrics.csv").read_text().splitlines()[1:]]
+    returns = [float(line.split(",")[2]) for line in (two / "episodes.csv").read_text().splitlines()[1:]]
+    means = [(first + np.mean(returns[max(0, end - 100):end])) / 2 for end in range(1, len(returns) + 1)]
     reports = {step: value for step, value in trial.intermediate_values.items() if step > 10}
     assert reports and max(reports) <= 20 and min(trial.intermediate_values) < 10
     assert all(min(abs(value - mean) for mean in means) < 1e-9 for value in reports.values())
+
+
+@pytest.mark.parametrize("seeds, steps, is_pruned", [((1,), 9_999, True), ((1,), 10_000, False), ((1, 2), 10_000, True)])
+def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_pruned, file, tmp_path, monkeypatch):
+    """Its score costs nothing more. After the first of two seeds, there is something to save."""
+    class Always(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return True
+
+    at, polled = iter([0, steps]), iter([None, Ended(0)])
+    monkeypatch.setattr("proximo.bench.tune.progress", lambda run_dir: (next(at), 1.0))
+    monkeypatch.setattr("proximo.bench.tune.latest_score", lambda *given: 1.0)
+    search = load_search(file)._replace(seeds=seeds)
+    study = optuna.create_study(pruner=Always())
+    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
+    context = Context(search=search, work=SimpleNamespace(folder=tmp_path), shared=shared, trials=1)
+    job = Job(variant="ppo", env_id="CartPole-v1", seed=1, steps=10_000, label="name", overrides={})
+    running = RunningJob(job=job, handle=SimpleNamespace(poll=lambda: next(polled)), stage="train")
+    with pytest.raises(optuna.TrialPruned) if is_pruned else nullcontext():
+        assert _watch(study.ask(), context, running, []) == Ended(0)
 
 
 @pytest.mark.parametrize("call", ["tune_study.SharedStudy.next_trial", "tune.report_trial"])
@@ -292,30 +317,33 @@ def test_draws_are_keyed_by_seed_trial_and_field():
 
 
 def test_evaluations_are_what_a_pruner_sees(file, tmp_path):
-    """With evaluations the last one counts, never a training score; otherwise the last training score does."""
+    """With evaluations the last one counts, never a training score; otherwise the mean of the newest 100 episodes, as in the
+    score, does: the means of metrics.csv are of few episodes, and of the long ones if an iteration is short."""
     search = load_search(file)
     assert [is_evaluated(search, {"eval_every": every}) for every in (0, 10)] == [False, True]
     assert not is_evaluated(search._replace(metric="episodic_length"), {"eval_every": 10})
     (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return,eval/return_mean\n1,5,nan\n2,6,\n")
-    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 6
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) is None
+    lines = [f"{step},0,{step},{2 * step},1\n" for step in range(1, 121)]
+    (tmp_path / "episodes.csv").write_text("step,row,return,length,seconds\n" + "".join(lines))
+    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 70.5
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=True) is None
     with (tmp_path / "metrics.csv").open("a") as table:
         table.write("3,7,20\n4,8,nan\n")
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=True) == 20
-    assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == 8
-    assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1", evaluated=False) is None
+    assert latest_score(tmp_path, search._replace(metric="episodic_length"), "CartPole-v1", evaluated=False) == 141
 
 
 def test_a_score_is_on_the_scale_of_its_environment(file, tmp_path):
     """260 lies in the middle between what counts as 0 and what counts as 1."""
     search = load_search(file)._replace(target_scores={"CartPole-v1": [20, 500]})
-    (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return\n1,260\n")
+    (tmp_path / "episodes.csv").write_text("step,row,return,length,seconds\n1,0,260,1,1\n")
     assert latest_score(tmp_path, search, "CartPole-v1", evaluated=False) == scaled(260, search, "CartPole-v1") == 0.5
 
 
 def test_a_line_that_is_being_written_is_no_score(file, tmp_path):
     """4 is the beginning of 480."""
-    (tmp_path / "metrics.csv").write_text("global_step,charts/episodic_return\n1,475\n2,4")
+    (tmp_path / "episodes.csv").write_text("step,seconds,length,return\n1,1,1,475\n2,1,1,4")
     assert latest_score(tmp_path, load_search(file), "CartPole-v1", evaluated=False) == 475
 
 
@@ -547,7 +575,7 @@ def test_the_reason_of_an_impossible_trial_is_said(file, tmp_path, capsys):
                                    "num_minibatches = {choices = [3, 4]}\nnum_steps = {choices = [101, 102]}"))
     assert tune(file, out=tmp_path / "out", trials=12, command=FAKE) == 0
     said = capsys.readouterr().err
-    assert "impossible {'num_minibatches': 3, 'num_steps': 101}" in said
+    assert "impossible num_minibatches=3 num_steps=101" in said
     assert "batch_size=404 is not divisible by num_minibatches=3" in said
 
 
@@ -570,7 +598,7 @@ def test_the_page_lists_every_key_of_a_search(tmp_path, capsys):
     page = (ROOT / "docs" / "searches.md").read_text().partition("## Hyper-parameter search\n")[2].partition("\n## ")[0]
     keys = [key.strip("[]") for key in re.findall(r"^\| `(\S+)` \|", page, re.M)]
     assert sorted(keys) == sorted(SEARCH_KEYS) == sorted(SearchFile.__annotations__)
-    (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    example, _ = re.findall(r"```toml\n(.*?)```", page, re.S)
     (tmp_path / "example.toml").write_text(example)
     assert load_search(tmp_path / "example.toml").trials == 30
     assert load_search(ROOT / "benchmarks" / "tune" / "cartpole.toml").name == "tune_cartpole"
@@ -671,3 +699,14 @@ def test_a_space_names_no_code(command, field, tmp_path, capsys):
     assert main([command, str(path), "--out", str(tmp_path / "out")]) == 2
     assert f"space: {field} names environments, which are those of the whole file." in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
+
+
+def test_trials_that_still_train_elsewhere_are_said(file, tmp_path, capsys):
+    """The process that ends first has no result of the others."""
+    study = optuna.create_study(direction="maximize")
+    trials = [study.ask(), study.ask()]
+    suggest(trials[0], load_search(file).space)
+    study.tell(trials[0], 1.0)
+    with printed_messages():
+        assert report_best(study, tmp_path, load_search(file)) == 0
+    assert "1 trial of other processes is still training. The last process writes best.json again." in capsys.readouterr().err

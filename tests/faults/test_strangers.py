@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from proximo.bench.report import csv_text
 from proximo.bench.report_page import Block, Section, markdown
-from proximo.bench.text import Table
+from proximo.bench.text import Table, csv_text
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import EnvError

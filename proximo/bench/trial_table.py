@@ -1,0 +1,102 @@
+"""trials.csv of a search: every trial with its state, score and values; and the same as a table of a report."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from proximo.bench.results import RunResult
+from proximo.bench.text import Table, csv_text, number_text
+from proximo.bench.tune_search import Search, field_values
+from proximo.bench.tune_study import FOLDER, outcome
+from proximo.errors import FilesError, warn
+from proximo.runs.files import open_regular
+from proximo.runs.writing import whole_file
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+TRIALS_FILE = "trials.csv"
+COLUMNS = ["trial", "state", "score", "folder"]
+
+
+class Trial(NamedTuple):
+    """A line of trials.csv."""
+
+    number: str
+    state: str
+    score: str
+    """empty: it has none"""
+    folder: str
+    """name of its runs; empty: it has trained nothing"""
+    values: list[str]
+
+
+def write_trials(study: "Study", folder: Path, search: Search) -> None:
+    """Write one line for each trial, in their order.
+
+    Raises:
+        FilesError: The file cannot be written.
+    """
+    with whole_file(folder / TRIALS_FILE) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*COLUMNS, *search.space])
+        for trial in study.get_trials(deepcopy=False):
+            known = {name: one for name, one in trial.params.items() if name in search.space}  # a file may be corrected
+            values = field_values(known, search.space)
+            score = trial.value if trial.state.name == "COMPLETE" else ""
+            writer.writerow([trial.number, outcome(trial), score, trial.user_attrs.get(FOLDER, ""),
+                             *(csv_text(one) if isinstance(one := values.get(name, ""), str) else one
+                               for name in search.space)])
+
+
+def read_trials(directory: Path) -> tuple[list[str], list[Trial]] | None:
+    """Return the fields of a search and its trials, best first; None if the folder is not that of a search."""
+    try:
+        with open_regular(directory / TRIALS_FILE) as file:
+            head, *lines = csv.reader(io.StringIO(file.read().decode(errors="replace")))
+    except FileNotFoundError:
+        return None
+    except (FilesError, csv.Error, ValueError) as error:
+        warn(f"{error} The trials of the search are left out.")
+        return None
+    if head[:len(COLUMNS)] != COLUMNS:
+        return None  # of another program
+    trials = [Trial(line[0], line[1], line[2], line[3], line[4:]) for line in lines if len(line) == len(head)]
+    return head[len(COLUMNS):], sorted(trials, key=lambda one: (-_number(one.score, -math.inf), one.state == "fail"))
+
+
+def trials_table(fields: Sequence[str], trials: Sequence[Trial]) -> Table:
+    """Return the table of a report: one row for each trial, best first."""
+    rows = [[one.number, one.state, number_text(_number(one.score)), *map(_short, one.values), one.folder]
+            for one in trials]
+    return Table(head=["trial", "state", "score", *fields, "folder"], rows=rows,
+                 note="Best first. Numbers are rounded; trials.csv has all digits. Pruned: the trial fell behind "
+                      "others, and its last run has not finished. Fail: a run failed, or the trial was stopped and "
+                      "continues as another one. Folder: the name of its runs.")
+
+
+def named_by_trials(runs: Sequence[RunResult], trials: Sequence[Trial]) -> list[RunResult]:
+    """Return runs with the number of their trial as label, in the order of the trials."""
+    places: dict[str, int] = {}
+    for place, one in enumerate(trials):
+        places.setdefault(one.folder, place)
+    named = [run._replace(label=f"trial {trials[places[run.label]].number}") if run.label in places else run
+             for run in runs]
+    ranks = [places.get(run.label, len(trials)) for run in runs]
+    return [named[k] for k in sorted(range(len(runs)), key=lambda k: (runs[k].env_id, ranks[k], runs[k].seed))]
+
+
+def _number(text: str, otherwise: float = math.nan) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return otherwise
+
+
+def _short(text: str) -> str:
+    """Return a number with four digits, and other text as it is."""
+    value = _number(text)
+    return text if not math.isfinite(value) or value.is_integer() else f"{value:.4g}"
