@@ -108,8 +108,10 @@ def wrong_numbers(reward: np.ndarray, obs: np.ndarray, floats: np.ndarray) -> tu
     for i in range(len(reward)):
         if not abs(reward[i]) <= np.finfo(np.float32).max:
             return i, f"reward is {reward[i]:g}; it must be a finite number of float32, whose range ends at 3.4e38"
-        if np.issubdtype(obs.dtype, np.floating) and not np.isfinite(obs[i]).all():
-            return i, f"observation is not finite in {obs.dtype} (NaN, infinity or beyond its range)"
+        if np.issubdtype(obs.dtype, np.floating) and not (finite := np.isfinite(obs[i])).all():
+            first = finite.argmin()
+            return i, (f"observation is not finite in {obs.dtype}: number {first} of it, counted from 0, is "
+                       f"{obs[i].flat[first]:g}. Fill in unknown numbers, and keep the others within its range")
     return None
 
 

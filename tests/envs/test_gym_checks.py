@@ -260,11 +260,11 @@ def test_half_precision_is_checked_without_overflow():
         seen = 300
 
         def reset(self, *, seed=None, options=None):
-            return np.full(2, self.seen, np.float16), {}
+            return np.array([300, self.seen], np.float16), {}
 
     assert GymEnvs(Half, [1], "Half").reset().obs.tolist() == [[300, 300]]
     Half.seen = np.inf
-    with pytest.raises(EnvError, match="observation is not finite in float16"):
+    with pytest.raises(EnvError, match="observation is not finite in float16: number 1 of it, counted from 0, is inf."):
         GymEnvs(Half, [1], "Half").reset()
 
 
