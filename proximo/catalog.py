@@ -17,6 +17,7 @@ from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
 from proximo.errors import UsageError, nearest, one_line
+from proximo.facts import facts
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.unbroken import unbroken_imports
 from proximo.types import Iteration
@@ -118,6 +119,13 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
         near = nearest(variant.lower(), VARIANTS) or advice
         raise UsageError(f"{one_line(variant)} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
     return VARIANTS[variant].config
+
+
+def variants_with(field: str) -> str:
+    """Return a sentence, after a space, that names the first variants with this field; "" if no variant has it."""
+    found = [name for name, variant in VARIANTS.items() if field in facts(variant.config)]
+    more = [f"{len(found) - 2} more"] if len(found) > 2 else []
+    return f" It is a setting of {' and '.join([', '.join(found[:2]), *more])}." if found else ""
 
 
 def variant_of(kind: type[Config]) -> str:

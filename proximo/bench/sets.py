@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from proximo.bench.names import ASIDE, clashes, folder_of, setting_text
 from proximo.bench.records import RunTable, SetFile
 from proximo.bench.tables import read_tables
-from proximo.catalog import VARIANTS
+from proximo.catalog import VARIANTS, variants_with
 from proximo.config import Config
 from proximo.envs.imports import check_imports, split_file
 from proximo.errors import UsageError, nearest
@@ -119,13 +119,13 @@ def read_seeds(given: int | Sequence[int], problems: list[str]) -> tuple[int, ..
 
 def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
     """Return what is wrong with settings of a variant: unknown names, and values of a wrong type."""
-    hints, known = get_type_hints(VARIANTS[variant].config), facts(VARIANTS[variant].config)
-    problems = []
+    hints, known, problems = get_type_hints(VARIANTS[variant].config), facts(VARIANTS[variant].config), list[str]()
     for name, value in overrides.items():
         if name in SET_BY_BENCH:
             problems.append(f"{name} is set by the benchmark itself. Leave it out of overrides and command line.")
         elif name not in known:
-            problems.append(f"{variant} has no field {name}.{ADVICE.get(name) or nearest(name, known)}")
+            advice = ADVICE.get(name) or variants_with(name) or nearest(name, known)
+            problems.append(f"{variant} has no field {name}.{advice}")
         elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
             problems.append(f"{name}={value!r} is not allowed. Use {describe_type(hints[name])}.")
     return problems

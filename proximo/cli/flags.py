@@ -7,6 +7,7 @@ from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 
+from proximo.catalog import variants_with
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import converted, describe_type, facts, options_of
@@ -143,8 +144,8 @@ def _unexpected(word: str, takes: str = "") -> str:
 
 
 def _unknown(word: str, hints: dict[str, Any]) -> str:
-    if (known := field_name(word)) in ADVICE:
-        return f"{word} is not a flag of this variant.{ADVICE[known]}"
+    if advice := ADVICE.get(field_name(word)) or variants_with(field_name(word).removeprefix("no_")):
+        return f"{word} is not a flag of this variant.{advice}"
     names = [name.replace("_", "-") for name in hints if name not in NOT_GIVEN]
     near = difflib.get_close_matches(word[2:].replace("_", "-").lower(), names, 3, 0.6)
     advice = f"Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else "--help-all lists all flags."

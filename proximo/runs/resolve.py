@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from proximo.catalog import Parts
+from proximo.catalog import Parts, variants_with
 from proximo.config import Config
 from proximo.envs.cores import default_threads, usable_cores
 from proximo.envs.gym_source import ENV_FIELDS, IMAGES, source_problems
@@ -104,7 +104,8 @@ def with_changes(cfg: Config, changes: dict[str, Any]) -> Config:
     offered = [name for name in known if name not in NOT_GIVEN]
     if changes.get("eval_every") == 0:  # of a run that is resumed without its evaluations
         changes = {"eval_env_kwargs": ()} | changes
-    wrong = [f"{one_line(name)} is not a field of this variant.{ADVICE.get(name) or nearest(name, offered)}"
+    wrong = [f"{one_line(name)} is not a field of this variant."
+             f"{ADVICE.get(name) or variants_with(name) or nearest(name, offered)}"
              for name in changes if name not in known]
     wrong += [SHIFT_GIVEN.format(changes["iteration_shift"])] if "iteration_shift" in changes else []
     schedules = {name: "a function" if callable(changes[name]) else "a list of points"

@@ -45,7 +45,7 @@ def test_a_number_keeps_its_last_digit():
 
 @pytest.mark.parametrize("words,sentence", [
     ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
-    ("--noop-max 4", "--noop-max is not a flag of this variant"),
+    ("--noop-max 4", "--noop-max is not a flag of this variant. It is a setting of ppo_atari, ppo_atari_lstm and 6 more."),
     ("--n-steps 4", "--n-steps is not a flag of this variant. Use num_steps=... (docs/coming-from.md)."),
     ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "norm_reward=True normalises rewards"),
     ("--foo", "--foo is not a flag of this variant. --help-all lists all flags."),
