@@ -47,7 +47,7 @@ def test_a_number_keeps_its_last_digit():
     ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
     ("--noop-max 4", "--noop-max is not a flag of this variant. It is a setting of ppo_atari, ppo_atari_lstm and 6 more."),
     ("--n-steps 4", "--n-steps is not a flag of this variant. Use num_steps=... (docs/coming-from.md)."),
-    ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "norm_reward=True normalises rewards"),
+    ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "Use norm_value=True"),
     ("--foo", "--foo is not a flag of this variant. --help-all lists all flags."),
     ("8", "unexpected argument '8'"), ("--num-envs 8 9", "'9'; --num-envs takes one value."),
     ("--seed 1 Acrobot-v1", "did you mean --env-id Acrobot-v1"), ("--no-anneal-lr 0", "--no-anneal-lr takes no value"),
