@@ -16,7 +16,7 @@ from proximo.envs.inside import make_atari_inside, make_control_inside
 from proximo.envs.mujoco import make_mujoco
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen
-from proximo.errors import UsageError, nearest, one_line
+from proximo.errors import UsageError, names_text, nearest, one_line
 from proximo.facts import facts
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.unbroken import unbroken_imports
@@ -124,8 +124,7 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
 def variants_with(field: str) -> str:
     """Return a sentence, after a space, that names the first variants with this field; "" if no variant has it."""
     found = [name for name, variant in VARIANTS.items() if field in facts(variant.config)]
-    more = [f"{len(found) - 2} more"] if len(found) > 2 else []
-    return f" It is a setting of {' and '.join([', '.join(found[:2]), *more])}." if found else ""
+    return f" It is a setting of {names_text(found, 2)}." if found else ""
 
 
 def variant_of(kind: type[Config]) -> str:

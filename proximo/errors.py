@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -122,6 +122,11 @@ def nearest(given: str, known: Iterable[str], before: str = "") -> str:
     """Return " Did you mean X or Y?" for the names closest to `given`, each after `before`; "" if none is close."""
     near = [before + name for name in difflib.get_close_matches(given, list(known), 3, 0.6)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def names_text(names: Sequence[str], most: int) -> str:
+    """Write the first `most` names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def first_line(error: BaseException) -> str:

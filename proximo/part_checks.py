@@ -185,12 +185,12 @@ def kind_of(part: Any) -> str:
         f"{kind.__module__}.{kind.__qualname__}")
 
 
-def check_value_norm(found: bool, cfg: Config) -> None:
-    """Raise UsageError unless an agent has a NormalizedCritic (`found`) exactly if the configuration needs one."""
-    if cfg.norm_value and not found:
-        raise UsageError("norm_value=True needs an agent with a NormalizedCritic, which has the moments of returns. "
-                         f"Put the value network into one (proximo.on_{cfg.framework}.value_norm), or leave norm_value "
-                         "out.")
+def check_value_norm(found: int, cfg: Config) -> None:
+    """Raise UsageError unless an agent has one NormalizedCritic with --norm-value, and otherwise none."""
+    if cfg.norm_value and found != 1:
+        raise UsageError(f"norm_value=True needs an agent with one NormalizedCritic, and this one has {found}. Put the "
+                         f"network of the value function into one (proximo.on_{cfg.framework}.value_norm), or leave "
+                         "norm_value out.")
     if found and not cfg.norm_value:
         raise UsageError("The agent has a NormalizedCritic, whose moments change only with norm_value=True. Set it, or "
                          "use the network of the value function without it.")

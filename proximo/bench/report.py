@@ -39,8 +39,9 @@ from proximo.bench.results import (
     scores_of,
 )
 from proximo.bench.statistics import estimate, require_packages
-from proximo.bench.text import Table, count_text, csv_text, names_text, settings_lines
+from proximo.bench.text import Table, count_text, csv_text, settings_lines
 from proximo.bench.trial_table import named_by_trials, read_trials, trials_table
+from proximo.errors import names_text
 from proximo.models.pictures import color_places
 from proximo.runs.command_line import command_line
 from proximo.runs.files import POPULATION_FILE, refuse_links

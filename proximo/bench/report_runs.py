@@ -10,8 +10,8 @@ from proximo.bench.live.warnings import warnings_of
 from proximo.bench.report_page import Charts, Folded, Part, Section, Video
 from proximo.bench.results import Groups, RunResult, metric_of, run_name
 from proximo.bench.sets import logging_fields
-from proximo.bench.text import MOST_COLUMNS, Table, names_text
-from proximo.errors import FilesError
+from proximo.bench.text import MOST_COLUMNS, Table
+from proximo.errors import FilesError, names_text
 from proximo.runs.files import open_regular
 from proximo.runs.videos import TYPES, videos_of
 

@@ -1,6 +1,5 @@
 """Tables, and how numbers, step counts, intervals and durations are written in them."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,11 +59,6 @@ def settings_lines(head: list[str], rows: list[list[str]]) -> list[list[str]]:
         return [head, *rows]
     (_, *fields), *lines = map(list, zip(head, *rows))
     return [["run", *fields], *lines]
-
-
-def names_text(names: Sequence[str], most: int) -> str:
-    """Write the first `most` names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def count_text(count: int, noun: str) -> str:

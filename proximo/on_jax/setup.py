@@ -25,7 +25,7 @@ from proximo.on_jax.play_mesh import MeshPlayer
 from proximo.on_jax.play_pool import PoolPlayer
 from proximo.on_jax.player import Player, SeededEnvs
 from proximo.on_jax.train_step import TrainState, stream_keys
-from proximo.on_jax.value_norm import find_critic, with_normalized_values
+from proximo.on_jax.value_norm import find_critics, with_normalized_values
 from proximo.part_checks import check_inside, check_value_norm
 from proximo.protocols import MakeAgent, MakeEnvs, VecEnv
 from proximo.streams import env_seeds, stream_generator
@@ -95,7 +95,7 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     """
     check_agent(agent)
     check_settings()
-    check_value_norm(find_critic(agent) is not None, cfg)
+    check_value_norm(len(find_critics(agent)), cfg)
     scaled_loss = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
     return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, scaled_loss),
                    all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,

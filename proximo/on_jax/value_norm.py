@@ -46,15 +46,15 @@ class NormalizedCritic(nnx.Module):
         return lax.stop_gradient((self.return_mean[...], jnp.sqrt(self.return_var[...] + EPSILON)))
 
 
-def find_critic(agent: nnx.Module) -> Any:
-    """Return the NormalizedCritic of an agent, or None."""
-    return next((part for _, part in nnx.iter_modules(agent) if isinstance(part, NormalizedCritic)), None)
+def find_critics(agent: nnx.Module) -> list[NormalizedCritic]:
+    """Return every NormalizedCritic of an agent: one with --norm-value, otherwise none."""
+    return [part for _, part in nnx.iter_modules(agent) if isinstance(part, NormalizedCritic)]
 
 
 def with_normalized_values(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loss function that gets normalised values and returns, so that they are also clipped as such."""
     def loss(batch: LossInputs, cfg: Config) -> Any:
-        normalize = find_critic(batch.agent).normalize
+        normalize = find_critics(batch.agent)[0].normalize
         return loss_fn(batch._replace(value=normalize(batch.value), old_value=normalize(batch.old_value),
                                       ret=normalize(batch.ret)), cfg)
 

@@ -38,15 +38,15 @@ class NormalizedCritic(nn.Module):
         return (value - self.return_mean) / (self.return_var + EPSILON).sqrt()
 
 
-def find_critic(agent: nn.Module) -> Any:
-    """Return the NormalizedCritic of an agent, or None."""
-    return next((part for part in agent.modules() if isinstance(part, NormalizedCritic)), None)
+def find_critics(agent: nn.Module) -> list[NormalizedCritic]:
+    """Return every NormalizedCritic of an agent: one with --norm-value, otherwise none."""
+    return [part for part in agent.modules() if isinstance(part, NormalizedCritic)]
 
 
 def with_normalized_values(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loss function that gets normalised values and returns, so that they are also clipped as such."""
     def loss(batch: LossInputs, cfg: Config) -> Any:
-        normalize = find_critic(batch.agent).normalize
+        normalize = find_critics(batch.agent)[0].normalize
         return loss_fn(batch._replace(value=normalize(batch.value), old_value=normalize(batch.old_value),
                                       ret=normalize(batch.ret)), cfg)
 
@@ -59,7 +59,7 @@ def count_returns(agent: nn.Module, ret: Tensor, valid: Tensor, all_reduce_sum: 
 
     Rows before the last 2**23 lose their weight gradually, because float32 counts no further than 2**24.
     """
-    critic = find_critic(agent)
+    critic = find_critics(agent)[0]
     number, total = all_reduce_sum(torch.stack([valid.sum().double(), torch.where(valid, ret, 0.0).double().sum()]))
     mean = total / number.clamp(min=1.0)
     within = all_reduce_sum(torch.where(valid, ret.double() - mean, 0.0).square().sum())

@@ -6,7 +6,8 @@ from proximo.bench.report import report
 from proximo.bench.report_page import Charts, Folded, Video
 from proximo.bench.report_runs import single_runs
 from proximo.bench.results import group_runs, read_runs
-from proximo.bench.text import names_text, settings_lines
+from proximo.bench.text import settings_lines
+from proximo.errors import names_text
 from tests.support.run_folders import RunFolder
 
 

@@ -75,4 +75,5 @@ def test_an_agent_has_moments_exactly_if_they_are_asked_for(framework, asked, he
     runs = proximo.iterations(cfg, make_agent=lambda spec, cfg: assemble(spec, replace(cfg, norm_value=held)))
     with framework.float32(), pytest.raises(proximo.UsageError, match="NormalizedCritic") as error:
         next(runs)
-    assert (f"proximo.on_{framework.name}.value_norm" in str(error.value)) == asked
+    assert (f"this one has 0. Put the network of the value function into one (proximo.on_{framework.name}.value_norm)"
+            in str(error.value)) == asked
