@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from proximo.errors import UsageError
-from proximo.on_torch.aot_build import FORMAT, INDUCTOR_OPTIONS, one_sentence, quiet, start_build
+from proximo.on_torch.aot_build import FORMAT, inductor_options, one_sentence, quiet, start_build
 from proximo.on_torch.aot_cache import Run, cache_folder, describe_layout, library_key, load_library
 
 TensorFunction = Callable[..., Sequence[Tensor]]
@@ -93,7 +93,7 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
     example, folder = unshared(example), cache_folder()
     with quiet(), one_sentence(name, folder):
         graph = trace_function(function, example, SMALL_PRODUCTS)
-        key = library_key(graph, example, f"{FORMAT} {INDUCTOR_OPTIONS}")
+        key = library_key(graph, example, f"{FORMAT} {inductor_options(graph)}")
         stored = load_library(folder, key)
         if stored is not None:
             return _caller(lambda: stored, layout, name)
