@@ -1,5 +1,6 @@
 """What README.md and docs/ promise: code that runs, links that lead somewhere, commands that exist."""
 
+import json
 import re
 import shlex
 import sys
@@ -247,7 +248,27 @@ def test_the_environments_written_in_jax_are_named():
 def test_every_page_with_code_is_run_by_a_test():
     """Here, in test_site.py (index), models/export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
     pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
-    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough"}
+    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes"}
+
+
+def test_the_simulator_of_the_page_trains_and_is_compared_with_the_rule(tmp_path, monkeypatch, capsys):
+    """Its command with years of 40 hours, in which an episode ends, and its program."""
+    page = ROOT / "docs" / "long-episodes.md"
+    office, program = blocks(page, "python")
+    (command,) = (line for line in blocks(page, "")[0].replace("\\\n", " ").splitlines() if "train" in line)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "office.py").write_text(office)
+    words = command.replace("-workers 4", "-workers 0").replace(" 730 ", " 40 ").replace("12", "1").split()[1:]
+    shorter = ["--env-kwargs", "hours=40", "--total-timesteps", "320", "--eval-every", "160", "--logger", "none"]
+    assert main([*words, *shorter]) == 0
+    said = capsys.readouterr().err
+    assert "No episode has ended" not in said and "No evaluation" not in said and "untrained policy" not in said
+    exec(program.replace("Office(**", "Office(hours=40, **"), {"__name__": "page"})
+    *years, setpoints = capsys.readouterr().out.splitlines()
+    assert [tuple(line.split()[:2]) for line in years] == [(w, n) for w in ("cold", "mild", "hot") for n in ("rule", "agent")]
+    assert 15 <= json.loads(setpoints)["heating"] <= 22.5 <= json.loads(setpoints)["cooling"] <= 30
+    sys.modules.pop("office")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

@@ -31,6 +31,7 @@ from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.lock import locked
 from proximo.runs.writing import reason
 
+NO_SCORE = ' (no episode has ended in the round before: use longer rounds, or metric = "evaluation")'
 NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues
 
 
@@ -210,8 +211,9 @@ def _next_round(folder: Path, population: Population, done: Sequence[Round]) -> 
 def _play(work: Work, now: Round, done: list[Round], population: Population) -> int:
     """Train the members of a round and add it with their scores to `done`; return an exit code, 0: it has finished."""
     copied = sum(one.parent not in (None, m) for m, one in enumerate(now.members))
+    unscored = bool(done) and all(one.score is None for one in done[-1].members)
     notify(f"round {now.number} of {population.rounds}: whole iterations up to step {now.jobs[0].steps:,}, "
-           f"members that were replaced: {copied}")
+           f"members that were replaced: {copied}{NO_SCORE * unscored}")
     state = BenchState()
     for job in now.jobs:
         forget_unsaved(work.folder / job.folder)

@@ -204,8 +204,8 @@ def _run_job(trial: "Trial", context: Context, job: Job, compared: list[float | 
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
     score = final_score(work.folder / job.folder, search, job.env_id)
     if score is None:
-        lack = "no evaluation" if search.metric == EVALUATION else "no episode"
-        raise TrialRunError(f"{job.folder}: {lack} has ended, so there is no score. Use more steps.")
+        lack, more = ("evaluation", "") if search.metric == EVALUATION else ("episode", f' or metric = "{EVALUATION}"')
+        raise TrialRunError(f"{job.folder}: no {lack} has ended, so there is no score. Use more steps{more}.")
     return score
 
 

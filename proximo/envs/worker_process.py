@@ -106,6 +106,7 @@ class Bundle(gymnasium.Env[Any, Any]):
 
     def _begin_process(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        signal.signal(signal.SIGTERM, lambda number, frame: None)  # and this, which schedulers send to all processes
         end_with_parent()
         remove_path_variable()
         if self._messages not in LOGGER.handlers:

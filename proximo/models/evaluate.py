@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.envs.render import gl_advice
-from proximo.errors import EnvError, ProximoError, warn, with_place
+from proximo.errors import EnvError, ProximoError, warn_once, with_place
 from proximo.models.model import Model
 from proximo.protocols import Step, VecEnv
 
@@ -70,8 +70,8 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         if all(len(one) >= quota or stopped for one, stopped in zip(finished, given_up)):
             break
         if count == PATIENCE and not any(finished):
-            warn(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
-                 f"{max_steps:,} steps (--max-steps).")
+            warn_once(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
+                      f"{max_steps:,} steps (--max-steps).")
     kept = [(row, *episode) for row, one in enumerate(finished) for episode in one[:quota]]
     if not envs.players:
         kept = kept[:episodes]

@@ -1,21 +1,26 @@
 """Messages of a run when it starts or continues, and of a model that is played."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
+
+from gymnasium import spaces
 
 from proximo.config import Config
 from proximo.envs.env_file import function_in_file, names_function
 from proximo.errors import notify, warn, warn_once
 from proximo.facts import facts, shown
 from proximo.part_checks import check_inside
+from proximo.processes import world_from_environment
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.csv_file import read_header
-from proximo.runs.custom_parts import readers_among
+from proximo.runs.custom_parts import CustomParts, readers_among
 from proximo.runs.presets import Preset
 from proximo.runs.run import UNNAMED, Run
 from proximo.runs.trackers import tracker_name
+from proximo.runs.value_ranges import unreached_actions
 
 READS = {"make_envs": ("environment", "the environments"), "make_agent": ("policy", "the network")}  # group of settings
 APPLIED = ("env_id", "env_file", "num_envs", "scale_envs", "num_steps", "env_groups", "norm_obs", "clip_obs",
@@ -31,8 +36,8 @@ def announce_variant(variant: str, env_id: str, why: str, settings: dict[str, An
         notify(f"{env_id} returns images: using {', '.join(f'{name}={value}' for name, value in settings.items())}.")
 
 
-def announced(make_envs: MakeEnvs, announce: Callable[[], None], together: bool) -> MakeEnvs:
-    """Return a function that calls `make_envs`, and after its first call `announce`.
+def announced(make_envs: MakeEnvs, announce: Callable[[VecEnv], None], together: bool) -> MakeEnvs:
+    """Return a function that calls `make_envs`, and after its first call `announce` with the environments.
 
     Raises:
         UsageError: Several runs train `together`, and a compiled function cannot step the environments.
@@ -45,7 +50,7 @@ def announced(make_envs: MakeEnvs, announce: Callable[[], None], together: bool)
             envs.close()
             check_inside(cfg, envs)
         while pending:
-            pending.pop()()
+            pending.pop()(envs)
         return envs
 
     return make
@@ -58,11 +63,17 @@ def announce_preset(preset: Preset, given: Collection[str]) -> None:
            f"Source: {preset.source}. --preset none uses the defaults of a variant instead.")
 
 
-def announce_start(cfg: Config, processes: int) -> None:
-    """Log how many iterations will run, which part of total_timesteps will not, and settings without effect."""
+def announce_start(cfg: Config, custom: CustomParts, envs: VecEnv) -> None:
+    """Log how many iterations will run, which part of total_timesteps will not, and what is likely to be a mistake.
+
+    Args:
+        cfg: The configuration.
+        custom: Parts that take the place of the variant's.
+        envs: The environments.
+    """
     if names_function(cfg.env_file):
         warn_of_unread(readers_among({"make_envs": function_in_file(cfg)}), cfg)
-    steps = cfg.num_iterations * cfg.batch_size
+    steps, processes = cfg.num_iterations * cfg.batch_size, world_from_environment().size
     plural = "s" * (cfg.num_iterations > 1)
     notify(f"{cfg.num_iterations} iteration{plural} of {cfg.num_envs} x {cfg.num_steps} = {cfg.batch_size} steps.")
     if steps < cfg.total_timesteps:
@@ -71,6 +82,8 @@ def announce_start(cfg: Config, processes: int) -> None:
     if cfg.eval_every > steps:
         warn(f"eval_every={cfg.eval_every} is more than the {steps} steps of this run: there will be no evaluation and "
              "no best model.")
+    if custom.make_agent is None and not cfg.init_from:
+        warn_of_bounds(cfg, envs.action_space)
     if cfg.init_from:
         notify(f"The run begins with the weights and the statistics of normalisation of {cfg.init_from}.")
     if processes > 1:
@@ -80,6 +93,16 @@ def announce_start(cfg: Config, processes: int) -> None:
     elif cfg.local_num_envs is not None:
         warn("local_num_envs was given, but there is only one process. Start several with "
              "`torchrun --standalone --nproc_per_node=2 -m proximo train ...`.")
+
+
+def warn_of_bounds(cfg: Config, space: spaces.Space[Any]) -> None:
+    """Warn of bounds of actions that the samples of a Gaussian policy do not suit."""
+    if cfg.distribution in ("squashed", "beta") or not (found := unreached_actions(space, math.exp(cfg.log_std_init))):
+        return
+    can_squash = isinstance(space, spaces.Box) and not cfg.limits.own_distribution and space.is_bounded()
+    advice = "Use --distribution squashed, or let" if can_squash else "Let"
+    warn(f"{cfg.env_id}: {found}. {advice} the environment take actions of -1 to 1 (for a Box, the wrapper "
+         "gymnasium.wrappers.RescaleAction).")
 
 
 def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None, ended: int | None = None) -> bool:

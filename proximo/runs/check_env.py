@@ -23,13 +23,14 @@ from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import ONLY_ONE, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
+from proximo.models.evaluate import MAX_STEPS
 from proximo.problems import config_problems
 from proximo.runs.check_many import function_findings
 from proximo.runs.check_rows import Finding, failure, row_findings
 from proximo.runs.choice import variant_by_name
-from proximo.runs.value_ranges import ValueRanges, is_outside
+from proximo.runs.value_ranges import ValueRanges, is_outside, unreached_actions
 
-STEPS = 5000  # without the end of an episode, after which an environment counts as endless
+STEPS = 5000  # of play, once an episode has ended
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
 MOST_SECONDS = 60.0  # of play, if no episode ends
 BOOLEANS, NUMBERS = (bool, np.bool_), (int, float, np.integer, np.floating)
@@ -131,7 +132,10 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
             yield Finding(True, f"the {what} space {getattr(env, f'{what}_space')} is supported")
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
-    if isinstance(env.action_space, spaces.Box) and env.action_space.low.size:
+    if found := unreached_actions(env.action_space):
+        yield Finding(None, found, "Rescale them to -1 to 1, or train with --distribution squashed (a Box with finite "
+                      "bounds).")
+    elif isinstance(env.action_space, spaces.Box) and env.action_space.low.size:
         reach = max(abs(env.action_space.low).max(), abs(env.action_space.high).max())
         if reach > 5:
             yield Finding(None, f"actions reach up to {reach:g}",
@@ -141,7 +145,7 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
 def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]:
     played = _play(env, name)
     if played.ends == 0:
-        endless = played.steps >= STEPS
+        endless = played.steps >= MAX_STEPS
         yield Finding(False if endless else None, f"no episode ended in {played.steps} steps of random actions",
                       "Register it with max_episode_steps, so that a time limit ends its episodes." if endless else
                       f"It is slow: only {MOST_SECONDS:.0f} s were played. Make sure that its episodes end.")
@@ -171,7 +175,7 @@ def _type_finding(what: str, right: str, types: tuple[type, ...], seen: dict[typ
 
 
 def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
-    """Play random episodes in the bare environment up to the limits STEPS, ENOUGH_SECONDS and MOST_SECONDS."""
+    """Play random episodes in the bare environment up to the limits above, without an end up to MAX_STEPS."""
     writer, rng, read_mask = action_writer(env.action_space, name), np.random.default_rng(0), mask_reader(env)
     ends = both = outside = steps = 0
     flags: dict[type, bool] = {}
@@ -181,7 +185,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
     try:
         observation, info = reset_answer(env.reset(seed=0), name)
         masked = read_mask(observation, info) is not None
-        while steps < STEPS and time.perf_counter() - begin < (ENOUGH_SECONDS if ends else MOST_SECONDS):
+        while (steps < (STEPS if ends else MAX_STEPS)
+               and time.perf_counter() - begin < (ENOUGH_SECONDS if ends else MOST_SECONDS)):
             mask = read_mask(observation, info)
             if mask is not None and not masked:
                 raise EnvError(f"{name}, step {steps}: {LATE_MASK}")

@@ -12,10 +12,12 @@ from proximo.config import Config
 from proximo.envs.custom_suite import make_complete
 from proximo.envs.time_limit import time_limit
 from proximo.errors import EnvError
+from proximo.models.evaluate import MAX_STEPS
 from proximo.protocols import VecEnv
 from proximo.runs.check_rows import Finding, failure, on_host, row_findings, scripted_actions
 
-STEPS = 5000  # of all environments, without the end of an episode, after which they count as endless
+STEPS = 5000  # of all environments, once an episode has ended
+ENDLESS = 2 * MAX_STEPS  # without the end of an episode, after which they count as endless
 MOST_SECONDS = 20.0  # of play
 ROWS = 2  # environments, or games, that are made
 
@@ -53,14 +55,14 @@ def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Fi
 def play_finding(envs: VecEnv, cfg: Config) -> Finding:
     """Play random actions, and return how many episodes ended."""
     rng = np.random.default_rng(0)
-    most = STEPS * envs.num_envs // ROWS  # every agent of a game is a row
+    enough, most = (limit * envs.num_envs // ROWS for limit in (STEPS, ENDLESS))  # every agent of a game is a row
     with time_limit(cfg.env_timeout, f"{cfg.env_id}: reset()"):
         step = envs.reset()
     with time_limit(cfg.env_timeout, f"{cfg.env_id}: step()"):
         step = envs.step(scripted_actions(envs, step, rng))  # JAX compiles it, which is no time of play
     steps, ends = envs.num_envs, int(on_host(step.episode.finished).sum())
     begin = time.perf_counter()
-    while steps < most and time.perf_counter() - begin < MOST_SECONDS:
+    while steps < (enough if ends else most) and time.perf_counter() - begin < MOST_SECONDS:
         with time_limit(cfg.env_timeout, f"{cfg.env_id}: step()"):
             step = envs.step(scripted_actions(envs, step, rng))
         steps += envs.num_envs

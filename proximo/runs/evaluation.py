@@ -21,6 +21,8 @@ from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
 
+ONE_EACH = ("Evaluations make environments in the process of training. If a process can have only one, use "
+            "--env-workers and --eval-episodes 1.")
 NONE_DUE = dict.fromkeys(("eval/return_mean", "eval/return_std", "eval/length_mean"), math.nan)
 
 
@@ -72,7 +74,8 @@ class Evaluator:
         try:
             found = self._evaluate()
         except ProximoError as error:
-            warn(f"No evaluation after {it.steps} steps: {error}")
+            why = f"{str(error).rstrip('.')}. {ONE_EACH}" if isinstance(error, EnvError) else error
+            warn(f"No evaluation after {it.steps} steps: {why}")
             return none
         mean = float(np.mean(found.returns))
         self._keep_best(mean, it)

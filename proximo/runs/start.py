@@ -98,7 +98,7 @@ def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wron
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
         watchers = _watchers(runs, custom, recorder := Recorder(), [(None, None)] * len(runs))
-        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, world.size), bool(members))
+        make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, custom), bool(members))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
                        partial(forget_start, folder, runs),

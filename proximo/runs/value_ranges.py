@@ -1,14 +1,19 @@
-"""The ranges of an environment's observations and rewards, and advice for those that make learning hard."""
+"""The ranges of an environment's observations, rewards and actions, and advice for those that make learning hard."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from proximo.envs.obs_layout import leaves
+
 LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
 LARGEST = float(np.finfo(np.float32).max)
 STEPS_APART = 64  # float32 numbers that the range of a part should at least have
+LEAST_INSIDE = 0.05  # share of the first samples of an action that should at least be inside its bounds
+MOST_WIDTH = 100.0  # largest distance of the bounds of an action, in standard deviations of the first samples
 
 
 class ValueRanges:
@@ -72,6 +77,28 @@ def is_outside(space: spaces.Space[Any], value: Any) -> bool:
     if not isinstance(space, spaces.Box) or not isinstance(value, np.ndarray) or value.shape != space.shape:
         return False
     return not ((value >= space.low) & (value <= space.high)).all()
+
+
+def unreached_actions(space: spaces.Space[Any], std: float = 1.0) -> str:
+    """Return which bounds of the actions the samples of an untrained policy do not suit, as a sentence without its end.
+
+    Args:
+        space: The action space of one environment.
+        std: The standard deviation of the samples, whose mean is near 0.
+
+    Returns:
+        The first component of a Box of which almost all samples are clipped, or reach a small part only; "" if none.
+    """
+    for path, part in leaves(space):
+        for place, (low, high) in enumerate(zip(part.low.flat, part.high.flat) if isinstance(part, spaces.Box) else ()):
+            inside = (math.erf(high / std / 2**0.5) - math.erf(low / std / 2**0.5)) / 2
+            wide = math.isfinite(low) and math.isfinite(high) and float(high) - float(low) > MOST_WIDTH * std
+            if low < high and (inside < LEAST_INSIDE or wide):
+                name = "action" + "".join(f"[{key!r}]" for key in path) + f"[{place}]" * bool(part.shape)
+                where = "outside and become a bound" if inside < LEAST_INSIDE else "in a small part of this range"
+                return (f"an untrained policy samples {name} near 0 with the standard deviation {std:.3g}, and its "
+                        f"bounds are [{low:g}, {high:g}]: almost all samples are {where}")
+    return ""
 
 
 def _numbers(space: spaces.Space[Any], value: Any) -> Iterator[np.ndarray]:

@@ -82,6 +82,7 @@ class Watcher:
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
         self.save_seconds = 0.0  # how long that took
+        self._told = False  # whether this process has said that no episode has ended
 
     def watch(self, it: Iteration, signals: Signals, call: Call, spare: bool) -> bool:
         """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
@@ -114,11 +115,8 @@ class Watcher:
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished, last)
         stopped = signals.received is not None
         cfg, leaving = self.run.cfg, stopped and it.keeps_state
-        if it.iteration == cfg.checkpoint_every and not (it.keeps_state or log.episodes):
-            warn(f"No episode has ended in {it.iteration} iterations, after which the environments are made again, "
-                 f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} "
-                 "iterations between checkpoints (checkpoint_every, --checkpoint-every), or a time limit.")
         due = it.iteration % cfg.checkpoint_every == 0
+        self._tell_of_no_episode(it, last)
         saving = last or leaving or (due and (stopped or not (spare and cfg.keep_checkpoints)))
         if saving:
             call = call if self._record_video is None else call_now
@@ -128,6 +126,22 @@ class Watcher:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
         return stopped
+
+    def _tell_of_no_episode(self, it: Iteration, last: bool) -> None:
+        """Warn if no episode has ended: once where environments are made again, and after the last iteration."""
+        cfg = self.run.cfg
+        each, every = cfg.num_steps, cfg.checkpoint_every
+        remade = not it.keeps_state and it.iteration >= every
+        now = remade and it.iteration % every == 0 and not self._told
+        if not self._meter or self.log is None or self.log.episodes or not (last or now):
+            return
+        self._told = True
+        done = (f"No episode has ended in {it.iteration} iteration{'s' * (it.iteration > 1)} "
+                f"({it.iteration * each:,} steps of each environment)")
+        warn(f"{done}. The environments are made again every {every} iterations, because checkpoints cannot contain "
+             f"them: episodes of more than {every * each:,} steps never end, and the log has no returns. Use a larger "
+             "--checkpoint-every (checkpoint_every), which a resume may change, or a time limit." if remade else
+             f"{done}: the log has no returns. Train longer, or give the environment a time limit.")
 
     def save(self, content: Content, summary: dict[str, Any] | None) -> None:
         """Save an iteration; see save().

@@ -106,6 +106,15 @@ def test_who_is_as_good_as_one_of_the_best_quarter_copies_nobody(tmp_path):
     assert [one.parent for one in next_members(found, before, 2)] == [*range(8)]
 
 
+def test_a_round_in_which_no_episode_has_ended_is_told(tmp_path, file, monkeypatch, caplog):
+    """Each environment plays 96 steps in a round, and an episode has 200. Nobody is replaced, as nobody has a score."""
+    monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
+    file.write_text(FILE.replace("CartPole-v1", "MountainCar-v0"))
+    assert pbt(file, out=tmp_path / "out") == 0
+    first, second = (one.message for one in caplog.records if "members that were replaced" in one.message)
+    assert first.endswith("members that were replaced: 0") and "0 (no episode has ended in the round before" in second
+
+
 def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
     rng, floats, whole = np.random.default_rng(0), {"low": 1e-4, "high": 1e-1, "log": True}, {"low": 1, "high": 10}
     changed = [change_value(rng, floats, 1e-2) for _ in range(2000)]

@@ -43,3 +43,11 @@ def test_the_check_says_how_each_gets_a_process():
     *others, last = proximo.check_env(Alone)
     assert "one emulator" in last.what and "as many --env-workers as --num-envs" in last.advice and last.ends
     assert all(finding.ok for finding in others) and not Alone.open
+
+
+def test_one_environment_trains_and_the_evaluation_says_how_it_gets_a_process(tmp_path, caplog):
+    proximo.train("ppo", env=Alone, num_envs=1, num_steps=32, total_timesteps=32, eval_every=32, env_workers=0,
+                  logger="none", run_dir=tmp_path / "run")
+    (said,) = [one.message for one in caplog.records if one.message.startswith("No evaluation after 32 steps")]
+    assert said.endswith("one, use --env-workers and --eval-episodes 1.") and "one emulator" in said
+    assert not Alone.open

@@ -246,15 +246,17 @@ def test_a_worker_that_is_lost_before_training_is_told_so():
     envs.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("called_before", [False, True])
-def test_ctrl_c_is_left_to_the_parent(called_before):
-    """Also where a method is called before the first reset, as of environments that are made again."""
+def test_signals_to_all_processes_are_left_to_the_parent(called_before, number):
+    """Ctrl-C, and what `timeout`, systemd and SLURM send. Also where a method is called before the first reset, as of
+    environments that are made again."""
     envs = make_envs()
     if called_before:
         envs.call("get_wrapper_attr", "render_mode")
     envs.reset()
     for pid in running_workers(envs):
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, number)
     assert envs.step(np.zeros(4, int)).valid.all()
     envs.close()
 

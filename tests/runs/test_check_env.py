@@ -188,6 +188,15 @@ def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
     assert found.what == f"no episode ended in {round(60 / 0.1)} steps of random actions" and "slow" in found.advice
 
 
+def test_an_episode_of_a_year_of_hours_ends():
+    """8,760 steps, far more than are played where episodes end sooner."""
+    class Year(Probe):
+        length = 8760
+
+    findings = check_env(Year)
+    assert "1 episodes ended within the steps that were played" in [one.what for one in findings if one.ok], findings
+
+
 class Counted(Probe):
     """Counts what is made and closed; the reset of instance `fails` (from 1) raises."""
 

@@ -105,14 +105,14 @@ def test_seeds_that_are_ignored_are_a_fault():
 
 
 def test_episodes_that_do_not_end_are_a_fault(monkeypatch):
-    monkeypatch.setattr(check_many, "STEPS", 100)
+    monkeypatch.setattr(check_many, "ENDLESS", 100)
     assert told(vector(Endless))[0] == ["no episode ended in 100 steps of random actions"]
 
 
 @pytest.mark.parametrize(("length", "wrong"), [(40, []), (60, ["no episode ended in 800 steps of random actions"])])
 def test_a_game_of_many_agents_may_be_as_long_as_an_episode_of_one(monkeypatch, length, wrong):
     """Two games of eight agents are sixteen rows, so 100 steps of all rows would be six steps of each game."""
-    monkeypatch.setattr(check_many, "STEPS", 100)
+    monkeypatch.setattr(check_many, "ENDLESS", 100)
     assert told(from_parallel_env(lambda: Corridor(agents=8, size=100, length=length)))[0] == wrong
 
 

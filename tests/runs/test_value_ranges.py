@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import proximo
+from proximo.on_torch.assemble import assemble
 from proximo.runs.check_env import check_env
-from proximo.runs.value_ranges import ValueRanges
+from proximo.runs.value_ranges import ValueRanges, unreached_actions
 
 START = 1.7e9  # seconds since 1970: float32 numbers are 128 apart there
 
@@ -86,3 +88,53 @@ def test_check_env_tells_them():
 def test_what_is_no_number_is_left_to_other_checks(observation):
     """None became NaN, and was said to be not finite."""
     assert ValueRanges(box(1)).count(observation, 0.0) == ""
+
+
+def one_action(low, high):
+    return spaces.Box(np.float32(low), np.float32(high), (1,))
+
+
+@pytest.mark.parametrize(("low", "high", "share"), [
+    (15, 30, 0.0), (-30, -15, 0.0), (0, 0.001, 0.0004), (2, 3, 0.0214), (1e3, np.inf, 0.0), (-60, 60, 1.0)])
+def test_bounds_that_samples_of_a_standard_normal_miss_are_told(low, high, share):
+    """Against samples: fewer than 5 % are inside, or all are in less than a tenth of the range."""
+    samples = np.random.default_rng(0).standard_normal(100_000)
+    assert np.mean((samples > low) & (samples < high)) == pytest.approx(share, abs=2e-3)
+    words = "in a small part of this range" if share == 1 else "outside and become a bound"
+    assert unreached_actions(one_action(low, high)).startswith("an untrained policy samples action[0] near 0")
+    assert unreached_actions(one_action(low, high)).endswith(words)
+
+
+@pytest.mark.parametrize("space", [one_action(-1, 1), one_action(0, 1), one_action(-0.1, 0.1), one_action(-50, 50),
+                                   one_action(-np.inf, np.inf), one_action(0, np.inf), one_action(5, 5),
+                                   spaces.MultiDiscrete([10, 5], start=[15, 20]), spaces.Box(0, 1, (0,))])
+def test_other_bounds_are_not_told(space):
+    assert unreached_actions(space) == ""
+
+
+def test_the_part_and_the_number_of_an_action_are_named():
+    valve, heat = spaces.Box(0.0, 1.0, ()), spaces.Box(np.float32([0, 15]), np.float32([1, 30]))
+    assert "samples action['heat'][1] near 0" in unreached_actions(spaces.Dict({"heat": heat, "mode": spaces.Discrete(3)}))
+    assert "samples action[1] near 0" in unreached_actions(spaces.Tuple((valve, spaces.Box(15.0, 30.0, ()))))
+    assert unreached_actions(one_action(-300, 300), std=20.0) == "" == unreached_actions(valve)
+
+
+class Setpoint(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(15.0, 30.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize(("settings", "told"), [
+    ({}, True), ({"distribution": "squashed"}, False), ({"distribution": "beta"}, False), ({"log_std_init": 4.0}, False),
+    ({"make_agent": assemble}, False)])
+def test_training_tells_of_bounds_that_the_policy_does_not_reach(settings, told, tmp_path, caplog):
+    proximo.train("ppo_continuous_action", env=Setpoint, num_steps=16, num_minibatches=2, total_timesteps=16,
+                  logger="none", run_dir=tmp_path / "run", **settings)
+    assert any("Setpoint: an untrained policy samples action[0]" in one.message and "--distribution squashed" in one.message
+               for one in caplog.records) == told
+    assert any("an untrained policy samples action[0]" in finding.what for finding in check_env(Setpoint))

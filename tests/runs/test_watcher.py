@@ -57,18 +57,41 @@ def fail(message):
     raise FilesError(message)
 
 
-@pytest.mark.parametrize(("length", "told"), [(8, False), (500, True)])
+class Opaque(gym.Wrapper):
+    """Pendulum with a state that cannot be saved."""
+
+    def __init__(self, length=500):
+        super().__init__(gym.make("Pendulum-v1", max_episode_steps=length))
+        self.handle = {1, 2}
+
+
+def said_of_ends(caplog):
+    """Return which messages name episodes that have not ended: their iteration, and whether they name the remedy."""
+    found = [record.message for record in caplog.records if "No episode has ended in" in record.message]
+    return [(int(one.split()[5]), "--checkpoint-every" in one) for one in found]
+
+
+PENDULUM = {"num_envs": 1, "num_steps": 16, "num_minibatches": 2, "checkpoint_every": 2, "logger": "none"}
+
+
+@pytest.mark.parametrize(("length", "told"), [(8, []), (500, [(2, True), (6, True)])])
 def test_episodes_that_never_end_are_told(length, told, tmp_path, caplog):
     """Environments whose state cannot be saved are made again every 32 steps here, in the middle of longer episodes."""
-    class Opaque(gym.Wrapper):
-        def __init__(self):
-            super().__init__(gym.make("Pendulum-v1", max_episode_steps=length))
-            self.handle = {1, 2}
+    proximo.train(env=lambda: Opaque(length), total_timesteps=96, run_dir=tmp_path / "run", **PENDULUM)
+    assert said_of_ends(caplog) == told
 
-    proximo.train(env=Opaque, num_envs=1, num_steps=16, num_minibatches=2, checkpoint_every=2, total_timesteps=96,
-                  logger="none", run_dir=tmp_path / "run")
-    said = [record.message for record in caplog.records if "No episode has ended in 2 iterations" in record.message]
-    assert len(said) == told
+
+def test_a_resume_tells_of_episodes_that_never_end_again(tmp_path, caplog):
+    """Each process of a run that is cut often has a log of its own."""
+    run = proximo.train(env=Opaque, total_timesteps=64, run_dir=tmp_path / "run", **PENDULUM)
+    caplog.clear()
+    proximo.resume(run, env=Opaque, total_timesteps=160)
+    assert said_of_ends(caplog) == [(6, True), (10, True)]
+
+
+def test_a_run_that_is_shorter_than_an_episode_says_so_at_its_end(tmp_path, caplog):
+    proximo.train(env=lambda: gym.make("Pendulum-v1"), total_timesteps=64, run_dir=tmp_path / "run", **PENDULUM)
+    assert said_of_ends(caplog) == [(4, False)]
 
 
 def test_a_video_is_recorded_when_the_checkpoint_is_written(tmp_path, monkeypatch):
