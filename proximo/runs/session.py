@@ -112,8 +112,8 @@ class Session:
         try:
             yield
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            if isinstance(error, KeyboardInterrupt) and signals.received is not None:
-                raise
+            if isinstance(error, (KeyboardInterrupt, EnvError)) and signals.received is not None:
+                signals.raise_interrupt(error)
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
             with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
