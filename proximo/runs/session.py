@@ -180,7 +180,7 @@ class Session:
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
         newest, left = self._last_checkpoint()
-        left = f"{left} This run is saved at scheduled checkpoints only. " if newest < iteration else ""
+        left = f"{left} This run is saved at scheduled checkpoints only; its model is newer. " * (newest < iteration)
         warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
              f"Resume with: {self._resume_line()}")
 

@@ -84,8 +84,7 @@ class Watcher:
         self.save_seconds = 0.0  # how long that took
 
     def watch(self, it: Iteration, signals: Signals, call: Call, spare: bool) -> bool:
-        """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
-        is exact.
+        """Evaluate and log an iteration; save it where a checkpoint is due, at the end, and to leave if that is exact.
 
         Args:
             it: What training has yielded.
@@ -112,8 +111,7 @@ class Watcher:
             log.end_early(self.stop_reason)
         last = it.iteration == self.run.cfg.num_iterations or bool(self.stop_reason)
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished, last)
-        stopped = signals.received is not None
-        cfg, leaving = self.run.cfg, stopped and it.keeps_state
+        cfg, leaving = self.run.cfg, (stopped := signals.received is not None) and it.keeps_state
         if it.iteration == cfg.checkpoint_every and not (it.keeps_state or log.episodes):
             warn(f"No episode has ended in {it.iteration} iterations, after which the environments are made again, "
                  f"because checkpoints cannot contain them. Longer episodes never end: use more than {it.iteration} "
@@ -127,6 +125,8 @@ class Watcher:
             if not saving:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
+        if stopped and not saving:
+            save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
 
     def save(self, content: Content, summary: dict[str, Any] | None) -> None:
