@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 import tyro
 from scipy.stats import trim_mean
@@ -26,15 +27,15 @@ from proximo.cli.main import command, main
 from proximo.cli.sweep_command import SWEEP_HELP
 from proximo.envs.gym import make_gym
 from proximo.envs.jax_control import control_tasks
-from proximo.errors import NumbersError
+from proximo.errors import EnvError, NumbersError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
 from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "coming-from", "other-environments",
-            "python", "runs")
+RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "coming-from", "game-engines",
+            "other-environments", "python", "runs")
 OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 
@@ -84,6 +85,23 @@ def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, c
     words = ["--env-kwargs", "size=7", "--total-timesteps", "4096", "--logger", "none", "--run-dir", "run"]
     assert main(["train", "--env-file", "my_env.py:MyEnv", *words]) == 0
     assert proximo.evaluate("run", episodes=4, allow_import=[str(tmp_path / "my_env.py")]).returns[0] > 0.9
+
+
+def test_the_engine_of_the_page_plays_and_ends(tmp_path, monkeypatch):
+    """The two files that the page shows. No engine is left after training, an evaluation, and an error of one."""
+    monkeypatch.chdir(tmp_path)
+    game, engine = blocks(ROOT / "docs" / "game-engines.md", "python")
+    (tmp_path / "game.py").write_text(game)
+    (tmp_path / "engine.py").write_text(engine)
+    assert main(["train", "--env-file", "game.py", "--num-envs", "2", "--total-timesteps", "2048", "--logger", "none",
+                 "--run-dir", "run"]) == 0
+    allowed = [str(tmp_path / "game.py")]
+    assert proximo.evaluate("run", episodes=4, allow_import=allowed).returns[0] > 0.9
+    assert proximo.load("run").predict([0.2]) == 1
+    (tmp_path / "engine.py").write_text(engine.replace('"action"', '"nothing"'))
+    with pytest.raises(EnvError, match="the engine has closed the connection"):
+        proximo.evaluate("run", episodes=4, allow_import=allowed)
+    assert not [one for one in psutil.Process().children() if "engine.py" in one.cmdline()]
 
 
 CRASHING = '''

@@ -14,7 +14,7 @@ from proximo.cli.messages import printed_messages
 from proximo.config import Config
 from proximo.envs.search_path import remove_path_variable, trusted_modules
 from proximo.envs.time_limit import OBSERVER
-from proximo.envs.worker_ends import end_with_parent
+from proximo.envs.worker_ends import end_with_parent, kill_all
 from proximo.errors import ProximoError
 from proximo.runs.check_env import Finding, failure, iter_findings
 
@@ -63,8 +63,7 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
                 return
             yield found
     finally:
-        child.kill()
-        child.join()
+        kill_all([child])
 
 
 def is_overdue(call: Any) -> bool:

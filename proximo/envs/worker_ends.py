@@ -6,16 +6,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 END_SECONDS = 5.0  # for idle workers to close their environments
-FAULT_SECONDS = 1.0  # after a fault or Ctrl-C in a step, which may never end
+FAULT_SECONDS = 1.0  # for workers in a step that may never end, after a fault of another one or Ctrl-C
 
 
 def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
@@ -43,11 +45,30 @@ def find_dead(vector: AsyncVectorEnv[Any, Any], first: int = 0) -> tuple[int, st
 
 
 def kill_all(processes: Iterable[Any]) -> None:
-    """Kill processes, and wait for their ends."""
+    """Kill processes, and on Linux what they have started, such as the engine of a game; wait for their ends."""
+    started = descendants([process.pid for process in processes if process.exitcode is None])
     for process in processes:
         process.kill()
+    for pid in started:  # an environment that is killed cannot end them in its close()
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     for process in processes:
         process.join(5)
+
+
+def descendants(pids: Collection[int]) -> list[int]:
+    """Return the processes that some processes have started, and so on; none where the system does not say (no /proc).
+
+    A process whose parent has ended is not found.
+    """
+    found, children = [*pids], defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat") if found else ():
+        with suppress(OSError):  # it has ended
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            children[int(parent)].append(int(stat.parent.name))
+    for pid in found:
+        found += children[pid]
+    return found[len(pids):]
 
 
 def is_stopped(pid: int | None) -> bool:

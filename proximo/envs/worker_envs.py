@@ -145,7 +145,7 @@ class WorkerEnvs:
             return play(vector)
         except Exception as error:
             dead = None if isinstance(error, EnvError) else find_dead(vector)
-            self._end(FAULT_SECONDS)
+            self.close()
             if isinstance(error, EnvError):
                 raise
             if dead is not None:

@@ -112,8 +112,8 @@ class Session:
         try:
             yield
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            if isinstance(error, KeyboardInterrupt) and signals.received is not None:
-                raise
+            if isinstance(error, (KeyboardInterrupt, EnvError)) and signals.received is not None:
+                signals.raise_interrupt(error)
             if not isinstance(error, (NumbersError, PeerError)) and not is_of_another_process(error):
                 self._forget()
             with suppress(Exception):  # a full disk or memory may be the fault itself, which is what must be seen
@@ -180,7 +180,7 @@ class Session:
         self.exit_status = 128 + number
         iteration = max(it.iteration for it in its if it is not None)
         newest, left = self._last_checkpoint()
-        left = f"{left} This run is saved at scheduled checkpoints only. " if newest < iteration else ""
+        left = f"{left} This run is saved at scheduled checkpoints only; its model is newer. " * (newest < iteration)
         warn(f"Stopped by {signal.Signals(number).name} after iteration {iteration}. {left}"
              f"Resume with: {self._resume_line()}")
 

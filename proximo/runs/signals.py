@@ -9,13 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from proximo.errors import ProximoError, warn
+from proximo.errors import EnvError, ProximoError, warn
 from proximo.runs.unbroken import LOOKS, UNBROKEN, Unbroken, interrupt_main
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
 LEAVE_SECONDS = 1.0  # for the main thread, which is then interrupted
+OWN_SESSION = ("Ctrl-C is sent to programs that an environment has started, too. Start them in a session of their own "
+               "(subprocess.Popen(..., start_new_session=True)), so that they answer until the iteration has ended.")
 ENDED = 0  # what the thread reads instead of the number of a signal
 AGAIN = 255  # the same: the next signal was sent again, see Unbroken
 
@@ -86,6 +88,16 @@ class Signals:
             self._began = True
             if self.received is not None:
                 self._dismiss()
+
+    def raise_interrupt(self, error: KeyboardInterrupt | EnvError) -> NoReturn:
+        """Raise KeyboardInterrupt after a signal, also if an environment failed then; warn of its fault.
+
+        Ctrl-C on a terminal is sent to the programs that an environment has started, too. They may end by it.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        warn(f"{error}. {OWN_SESSION if self.received == signal.SIGINT else ''}".strip())
+        raise KeyboardInterrupt from error
 
     def abandon_once(self, interrupt: BaseException | None = None) -> None:
         """Call `abandon`, unless the other thread has done so.

@@ -85,8 +85,7 @@ class Watcher:
         self._told = False  # whether this process has said that no episode has ended
 
     def watch(self, it: Iteration, signals: Signals, call: Call, spare: bool) -> bool:
-        """Evaluate and log an iteration, and save it where a checkpoint is due, at the end, and before leaving if that
-        is exact.
+        """Evaluate and log an iteration; save it where a checkpoint is due, at the end, and to leave if that is exact.
 
         Args:
             it: What training has yielded.
@@ -113,8 +112,7 @@ class Watcher:
             log.end_early(self.stop_reason)
         last = it.iteration == self.run.cfg.num_iterations or bool(self.stop_reason)
         log.iteration(it.iteration, it.steps, it.stats | returned, it.finished, last)
-        stopped = signals.received is not None
-        cfg, leaving = self.run.cfg, stopped and it.keeps_state
+        cfg, leaving = self.run.cfg, (stopped := signals.received is not None) and it.keeps_state
         due = it.iteration % cfg.checkpoint_every == 0
         self._tell_of_no_episode(it, last)
         saving = last or leaving or (due and (stopped or not (spare and cfg.keep_checkpoints)))
@@ -125,6 +123,8 @@ class Watcher:
             if not saving:
                 save_latest_model(self.run, it)
             self._record_video(self.run.folder, it.steps)
+        if stopped and not saving:
+            save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
 
     def _tell_of_no_episode(self, it: Iteration, last: bool) -> None:

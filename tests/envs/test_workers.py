@@ -198,6 +198,53 @@ def test_environments_in_workers_are_closed(fault, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {str(seed) for seed in SEEDS}
 
 
+def test_environments_have_time_to_close_after_a_fault(tmp_path):
+    """Such as one that waits for the end of its engine. After a second it was killed."""
+    class Slow(Probe):
+        def step(self, action):
+            raise RuntimeError("the motor is on fire")
+
+        def close(self):
+            time.sleep(2)
+            (tmp_path / "closed").touch()
+
+    envs = WorkerEnvs(lambda seeds, first_index=0: GymEnvs(partial(Slow), seeds, "Slow"), [1], 1, 60.0, "Slow")
+    envs.reset()
+    (tmp_path / "closed").unlink()  # by the environment that shows the spaces
+    play_until_fault(envs)
+    assert (tmp_path / "closed").exists()
+
+
+class WithEngine(Probe):
+    """Starts another process, and waits for its answer in vain."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        with open(path, "a") as file:
+            file.write(f"{self.engine.pid}\n")
+
+    def step(self, action):
+        self.engine.wait(60)
+        return super().step(action)
+
+    def close(self):
+        self.engine.kill()
+        self.engine.wait()
+
+
+def test_what_a_killed_worker_has_started_ends_with_it(tmp_path):
+    """The engine of a game that hangs. Every worker that was killed or replaced left one behind."""
+    make = partial(WithEngine, tmp_path / "pids")
+    envs = WorkerEnvs(lambda seeds, first_index=0: GymEnvs(make, seeds, "WithEngine"), SEEDS, 2, 60.0, "WithEngine")
+    envs.reset()
+    envs._timeout = 2.0
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 5 and not have_ended(pids[1:])
+    message, _ = play_until_fault(envs)
+    assert "did not answer within 2 s" in message and have_ended(pids)
+
+
 def play_until_fault(envs, steps=50):
     """Return the message of the error, and after how many seconds it was raised."""
     begin = time.monotonic()

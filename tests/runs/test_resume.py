@@ -77,12 +77,22 @@ def test_sigterm_leaves_cleanly(kind, kept, tmp_path, monkeypatch, capsys):
     train(tmp_path / "whole", *words.split(), variant=variant)
     at_iteration(monkeypatch, 8, terminate)
     assert train(tmp_path / "stopped", *words.split(), variant=variant) == 128 + signal.SIGTERM
-    left = "The newest checkpoint is of iteration 6. This run is saved at scheduled checkpoints only. " * (kept < 8)
+    left = "The newest checkpoint is of iteration 6. This run is saved at scheduled checkpoints only; its model is newer. " * (
+        kept < 8)
     assert f"Stopped by SIGTERM after iteration 8. {left}Resume with: proximo resume" in capsys.readouterr().err
     assert checkpoints(tmp_path / "stopped")[-1].name == f"{kept:08d}"
     assert main(["resume", str(tmp_path / "stopped")]) == 0
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
     assert same_logs(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_the_agent_of_a_stopped_run_can_be_used(tmp_path, monkeypatch):
+    """Also before the first checkpoint, if the state of the environments cannot be saved. It was lost."""
+    train(tmp_path / "whole", "--env-id", "Opaque-v0", "--checkpoint-every", "2", "--keep-checkpoints", "0")
+    at_iteration(monkeypatch, 2, terminate)
+    assert train(tmp_path / "stopped", "--env-id", "Opaque-v0") == 128 + signal.SIGTERM
+    assert not checkpoints(tmp_path / "stopped")
+    assert same_weights(tmp_path / "whole/checkpoints/00000002", tmp_path / "stopped")
 
 
 @pytest.mark.long

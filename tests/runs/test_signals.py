@@ -63,6 +63,21 @@ def test_an_iteration_that_does_not_end_costs_only_itself(numbers, ended, impati
     assert same_weights(tmp_path / "whole", tmp_path / "run") and same_logs(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.parametrize(("number", "advised"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_an_environment_that_fails_after_a_signal_does_not_hide_it(number, advised, impatient, tmp_path, monkeypatch,
+                                                                   capsys):
+    """Ctrl-C ends the engine of a game, too. The run ended with exit code 3 and without the reason."""
+    def lose_engine(self, answer):
+        os.kill(os.getpid(), number)
+        raise ConnectionResetError("the engine has ended")
+
+    monkeypatch.setattr(Faulty, "misbehave", lose_engine)
+    assert train(tmp_path / "run", *LATE) == 128 + number
+    said = capsys.readouterr().err
+    assert "ConnectionResetError: the engine has ended" in said and ("start_new_session=True" in said) == advised
+    assert f"Stopped by {number.name} before the iteration had ended. The newest checkpoint is of iteration 5." in said
+
+
 def test_nothing_is_waited_for_before_the_first_iteration_has_ended(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Faulty, "misbehave", hang(signal.SIGTERM))
     begin = time.monotonic()
