@@ -13,10 +13,7 @@ LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Categorical:
-    """One choice of A from `logits` (..., A), normalised only where a probability is asked for.
-
-    `mask` (..., A) is True where a choice is allowed, as the logits already say; None: all are.
-    """
+    """One choice of A from `logits` (..., A), which already are MASKED where `mask` (..., A) is False."""
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self.logits, self.mask = logits, mask
@@ -34,10 +31,8 @@ class Categorical:
         return self.log_probabilities.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        logp = self.log_probabilities
-        if self.mask is not None:  # forbidden choices add 0 either way, but exp(-1e8) takes 20 times as long on CPUs
-            logp = torch.where(self.mask, logp, 0.0)
-        return -(logp.exp() * logp).sum(-1)
+        logp = self.log_probabilities if self.mask is None else torch.where(self.mask, self.log_probabilities, 0.0)
+        return -(logp.exp() * logp).sum(-1)  # masked choices add 0 either way, but exp(-1e8) is slow on CPUs
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
