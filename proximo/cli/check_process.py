@@ -13,7 +13,7 @@ from typing import Any
 from proximo.cli.messages import printed_messages
 from proximo.config import Config
 from proximo.envs.search_path import remove_path_variable, trusted_modules
-from proximo.envs.time_limit import OBSERVER
+from proximo.envs.time_limit import OBSERVER, overdue
 from proximo.envs.worker_ends import end_with_parent, kill_all
 from proximo.errors import ProximoError
 from proximo.runs.check_env import Finding, failure, iter_findings
@@ -50,7 +50,7 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
         while True:
             while child.is_alive() and not reader.poll(POLL_SECONDS):
                 if is_overdue(call):
-                    yield failure(f"{call.what.decode(errors='ignore')} did not return within {call.seconds:g} s")
+                    yield failure(overdue(call.what.decode(errors="ignore"), call.seconds))
                     return
             found = newest(reader)
             if found is None:

@@ -14,7 +14,7 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
 from proximo.envs.image_axes import as_returned
 from proximo.envs.images import check_repeats, frames_of
-from proximo.envs.masks import LATE_MASK, MaskReader, mask_methods
+from proximo.envs.masks import LATE_MASK, NO_CHOICE, MaskReader, mask_methods
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, check_actions, read_space
 from proximo.envs.time_limit import close_env, make_into
@@ -133,7 +133,7 @@ class GymEnvs:
             if masks is None and info and "action_mask" in info:
                 raise self._fault(i, LATE_MASK)
             if masks is not None and not masks.read(i, observation, info, terminated or truncated):
-                raise self._fault(i, "action_mask allows no action")
+                raise self._fault(i, NO_CHOICE)
             if flatten is not None:
                 observation = flatten(observation)
             if type(observation) is not np.ndarray or observation.shape != shape or observation.dtype is not dtype:
@@ -173,7 +173,7 @@ class GymEnvs:
                     raise self._fault(i, LATE_MASK)
                 self._open_masks()
             if self._masks is not None and not self._masks.read(i, observation, info, False):
-                raise self._fault(i, "action_mask allows no action (at reset)")
+                raise self._fault(i, NO_CHOICE)
             if reader.flatten is not None:
                 observation = reader.flatten(observation)
         except (EnvError, UsageError, KeyboardInterrupt):

@@ -11,6 +11,8 @@ from gymnasium import spaces
 from proximo.envs.joint_actions import action_parts
 from proximo.errors import AnswerError, UsageError
 
+NO_CHOICE = ("action_mask allows no action. Allow at least one choice of each component, or return terminated=True "
+             "from the step that leads there")
 LATE_MASK = "action_mask was returned, and the first reset() returned none. Return it from every reset() and step()"
 
 
@@ -108,7 +110,7 @@ def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarr
             return None
         row = mask_row(given, int(parts.sum()))
         if not all(part.any() for part in np.split(row, np.cumsum(parts)[:-1])):
-            raise AnswerError("action_mask allows no action")
+            raise AnswerError(NO_CHOICE)
         return row
 
     return read

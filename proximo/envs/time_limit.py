@@ -22,6 +22,12 @@ Observer = Callable[[str, float], None]  # gets a call and its limit in seconds;
 OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
 
 
+def overdue(what: str, seconds: float) -> str:
+    """Return the message of a call that has not returned within its limit, which is --env-timeout unless it closes."""
+    advice = "" if what == "close()" else ". Increase --env-timeout if it needs more time"
+    return f"{what} did not return within {seconds:g} s{advice}"
+
+
 @contextmanager
 def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raise EnvError in the block if it takes longer.
@@ -46,7 +52,7 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 @contextmanager
 def _alarm(seconds: float, what: str) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
-        raise EnvError(f"{what} did not return within {seconds:g} s")
+        raise EnvError(overdue(what, seconds))
 
     main = threading.current_thread() is threading.main_thread() and not sys.is_finalizing()  # only there are signals
     if not main or not hasattr(signal, "setitimer"):

@@ -105,12 +105,17 @@ def summarize_players(found: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def evaluation_record(found: Evaluation, env_id: str, deterministic: bool, seed: int) -> dict[str, Any]:
-    """Return the content of eval.json: the settings, the summary, and the return and length of every episode."""
+    """Return the content of eval.json: the settings, the summary, and return, length and metrics of every episode."""
     players = summarize_players(found)
-    means = {name: None if math.isnan(mean) else mean for name, mean in metric_means(found).items()}
+    means = {name: _number(mean) for name, mean in metric_means(found).items()}
+    episodes = {name: [_number(one) for one in values] for name, values in found.metrics.items()}
     return {"env_id": env_id, "deterministic": deterministic, "seed": seed, **summarize(found),
             "returns": found.returns, "lengths": found.lengths} | ({"players": players} if players else {}) | (
-                {"metrics": means} if means else {})
+                {"metrics": means, "episode_metrics": episodes} if means else {})
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_frames: int = 2000,

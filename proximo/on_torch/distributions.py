@@ -13,10 +13,10 @@ LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Categorical:
-    """One choice of A from `logits` (..., A), normalised only where a probability is asked for."""
+    """One choice of A from `logits` (..., A), which already are MASKED where `mask` (..., A) is False."""
 
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        self.logits, self.mask = logits, mask
 
     @cached_property
     def log_probabilities(self) -> Tensor:
@@ -31,7 +31,8 @@ class Categorical:
         return self.log_probabilities.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        return -(self.log_probabilities.exp() * self.log_probabilities).sum(-1)
+        logp = self.log_probabilities if self.mask is None else torch.where(self.mask, self.log_probabilities, 0.0)
+        return -(logp.exp() * logp).sum(-1)  # masked choices add 0 either way, but exp(-1e8) is slow on CPUs
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
@@ -114,7 +115,7 @@ class CategoricalHead(ActionHead):
         self.num_actions = num_actions
 
     def forward(self, features: Tensor, mask: Tensor | None) -> Categorical:
-        return Categorical(self.allowed_logits(features, mask))
+        return Categorical(self.allowed_logits(features, mask), mask)
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return gumbel_noise(generator, *lead, self.num_actions)
@@ -129,7 +130,8 @@ class MultiCategoricalHead(ActionHead):
 
     def forward(self, features: Tensor, mask: Tensor | None) -> MultiCategorical:
         logits = self.allowed_logits(features, mask).split(self.nvec, -1)
-        return MultiCategorical(tuple(Categorical(part) for part in logits))
+        masks = [None] * len(logits) if mask is None else mask.split(self.nvec, -1)
+        return MultiCategorical(tuple(map(Categorical, logits, masks)))
 
     def noise(self, generator: torch.Generator, *lead: int) -> Tensor:
         return gumbel_noise(generator, *lead, sum(self.nvec))

@@ -49,8 +49,8 @@ class Fails(gym.Env):
 
 
 @pytest.mark.parametrize(("how", "words"), [
-    ("exits", "reset() ended the process with exit code 0"), ("native", "step() did not return within 3 s"),
-    ("hangs", "step() did not return within 3 s"), ("leaves", "step 1: SystemExit: 0"),
+    ("exits", "reset() ended the process with exit code 0"), ("native", "step() did not return within 3 s. Increase --env-timeout"),
+    ("hangs", "step() did not return within 3 s. Increase --env-timeout if it needs more time"), ("leaves", "step 1: SystemExit: 0"),
     ("crashes", "close() ended the process with signal SIGKILL"), ("import", "importing it did not return within 3 s")])
 def test_what_ends_or_stops_the_process_is_an_environment_fault(how, words, tmp_path, monkeypatch, capfd):
     """One sentence names the call, what was found before is printed, and the exit code is 3."""

@@ -143,6 +143,24 @@ def test_a_mask_that_allows_nothing():
     assert masks.read(0, None, {}, over=False) and masks.rows.all()
 
 
+def test_what_helps_if_nothing_is_allowed_is_in_the_message():
+    """Of a state without a way out, which the environment has not ended."""
+    class DeadEnd(Probe):
+        action_space = spaces.MultiDiscrete([2, 2])
+
+        def step(self, action):
+            return *super().step(action)[:4], {"action_mask": [1, 1, 0, 0]}
+
+        def reset(self, **how):
+            return super().reset(**how)[0], {"action_mask": [1, 1, 1, 1]}
+
+    envs = GymEnvs(DeadEnd, [1], "DeadEnd")
+    envs.reset()
+    with pytest.raises(EnvError, match="step 1: action_mask allows no action. Allow at least one choice of each component, or "
+                                       "return terminated=True from the step that leads there"):
+        envs.step(np.zeros((1, 2), int))
+
+
 def test_actions_that_cannot_be_masked():
     with pytest.raises(UsageError, match="Env-v0 returns an action_mask, but its action space is Box"):
         MaskReader(spaces.Box(-1, 1, (2,)), 1, True, "Env-v0")

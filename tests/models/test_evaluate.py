@@ -7,7 +7,7 @@ import pytest
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import EnvError
-from proximo.models.evaluate import episode_returns, evaluate, frames
+from proximo.models.evaluate import Evaluation, episode_returns, evaluate, evaluation_record, frames
 from tests.support.probes import Probe
 
 
@@ -122,3 +122,11 @@ def test_every_player_has_as_many_episodes():
     assert evaluate(Player("Drawn-v0"), envs, 5, True).rows == [0, 0, 1, 1, 2]
     envs.players = ("player0", "player1")
     assert evaluate(Player("Drawn-v0"), envs, 5, True).rows == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_record_has_the_metrics_of_every_episode():
+    """Which of them it is of, such as the instance of a problem, is one of them. Null where an episode has none."""
+    found = Evaluation([1.0, 2.0], [3, 4], [0, 1], metrics={"makespan": [7.0, np.nan], "instance": [0.0, 1.0]})
+    record = evaluation_record(found, "Shop", True, 0)
+    assert record["metrics"] == {"makespan": 7.0, "instance": 0.5}
+    assert record["episode_metrics"] == {"makespan": [7.0, None], "instance": [0.0, 1.0]}

@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.masks import NO_CHOICE
 from proximo.errors import EnvError, UsageError
 from proximo.runs import check_rows
 from proximo.runs.check_env import check_env
@@ -300,7 +301,7 @@ def test_masks_that_allow_no_action_are_named():
             def reset(self, mask=mask, **how):
                 return super().reset(**how)[0], {"action_mask": mask}
 
-        assert told(Stuck)[0] == ["Stuck, step 0: action_mask allows no action"] and not trains(Stuck)
+        assert told(Stuck)[0] == [f"Stuck, step 0: {NO_CHOICE}"] and not trains(Stuck)
 
 
 def test_actions_without_numbers_are_not_supported():
