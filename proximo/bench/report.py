@@ -15,6 +15,7 @@ from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture, highest
+from proximo.bench.report_population import population_sections
 from proximo.bench.report_runs import single_runs
 from proximo.bench.report_tables import (
     ablation_table,
@@ -78,7 +79,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
     trials = [] if search is None else [Section("Trials", [trials_table(*search)])]
-    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials,
+    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials, *population_sections(directory),
                 *_results(groups, lacking, not chosen), *([] if chosen else across_environments(groups)),
                 *single_runs(runs, groups, directory), *_settings(runs, groups, bench),
                 *_failures(runs, directory, search is not None)]
