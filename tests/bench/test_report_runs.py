@@ -88,3 +88,14 @@ def test_a_run_that_was_not_finite_is_said_to_be_so(tmp_path):
     text = report(tmp_path).with_suffix(".md").read_text()
     assert f"Its numbers were not finite. This says where: proximo doctor {tmp_path / 'nan' / 'repro'}." in text
     assert f"Continue it with: proximo resume {tmp_path / 'stopped'}, or the command that trains all of them." in text
+
+
+def test_the_members_of_a_sweep_are_continued_together(tmp_path):
+    """Each alone continues equal up to rounding only."""
+    names = ["gamma=0.9,seed=1", "gamma=0.99,seed=1"]
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": names}))
+    for name in names:
+        RunFolder(tmp_path / name, gamma=float(name[6:].partition(",")[0])).grow(1)
+    text = report(tmp_path).with_suffix(".md").read_text()
+    assert f"Not finished: {', '.join(names)}. Such a run" in text
+    assert text.count(f"Continue the whole sweep with: proximo resume {tmp_path}, or") == 1
