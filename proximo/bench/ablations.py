@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from proximo.bench.results import Groups, RunResult, compared_settings, metric_of, paired_scores
+from proximo.bench.labels import compared_settings
+from proximo.bench.results import Groups, RunResult, metric_of, paired_scores
 from proximo.bench.statistics import Estimate, paired_difference, paired_p_value, probability_of_improvement
 
 

@@ -85,7 +85,7 @@ def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Compa
     if metric and metric not in METRICS:
         raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "
                          "measures the variant.")
-    old_runs, new_runs = read_runs(a), read_runs(b)
+    old_runs, new_runs = read_runs(a, swept=False), read_runs(b, swept=False)  # a sweep pairs with one run
     old, new = group_runs(old_runs), group_runs(new_runs)
     pairs = _pair_groups(old, new)
     found = [one for pair in pairs if (one := _compare_groups(old, new, *pair, metric)) is not None]

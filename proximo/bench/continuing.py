@@ -6,7 +6,7 @@ from proximo.catalog import config_class
 from proximo.errors import FilesError, UsageError
 from proximo.runs.command_line import pasted
 from proximo.runs.repro import NAME
-from proximo.runs.run import read_config
+from proximo.runs.run import SWEEP, read_config
 
 
 def was_not_finite(run: Path) -> bool:
@@ -22,7 +22,10 @@ def how_to_continue(run: Path) -> str:
     if was_not_finite(run):
         return f"Its numbers were not finite. This says where: proximo doctor {pasted(run / NAME)}"
     try:
-        line = read_config(run, config_class).resume_line
+        found = read_config(run, config_class)
+        if (run.parent / SWEEP).exists():  # alone, it continues equal up to rounding only
+            return f"Continue the whole sweep with: {found._replace(folder=run.parent).resume_line}"
+        line = found.resume_line
     except (UsageError, FilesError):  # its config.json is damaged or missing
         line = f"proximo resume {pasted(run)}"
     return f"Continue it with: {line}"

@@ -15,6 +15,7 @@ from proximo.bench.records import BenchRecord
 from proximo.bench.report_across import across_environments
 from proximo.bench.report_page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report_pictures import ablation_picture, curves_picture, highest
+from proximo.bench.report_population import population_sections
 from proximo.bench.report_runs import single_runs
 from proximo.bench.report_tables import (
     ablation_table,
@@ -78,7 +79,7 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
     trials = [] if search is None else [Section("Trials", [trials_table(*search)])]
-    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials,
+    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials, *population_sections(directory),
                 *_results(groups, lacking, not chosen), *([] if chosen else across_environments(groups)),
                 *single_runs(runs, groups, directory), *_settings(runs, groups, bench),
                 *_failures(runs, directory, search is not None)]
@@ -190,6 +191,7 @@ def _failures(runs: Sequence[RunResult], directory: Path, is_search: bool) -> li
     if is_search and (left := [run_name(run, directory) for run in runs if not run.summary and not run.failure]):
         parts.append(f"Not finished, because the trial was pruned, was stopped, or is running: "
                      f"{names_text(left, MOST_NAMED)}. The same `proximo tune` command continues what was stopped.")
+    unfinished: dict[str, list[str]] = {}  # advice -> runs
     for run in runs:
         name = run_name(run, directory)
         if run.failure:
@@ -198,8 +200,9 @@ def _failures(runs: Sequence[RunResult], directory: Path, is_search: bool) -> li
         elif not run.summary and not is_search:
             advice = how_to_continue(run.path) + ("" if was_not_finite(run.path) else
                                                   ", or the command that trains all of them")
-            parts.append(f"{name} is not finished: it runs, was stopped, or ended with an error that it printed. "
-                         f"{advice}.")
+            unfinished.setdefault(advice, []).append(name)
+    parts += [f"Not finished: {names_text(names, MOST_NAMED)}. Such a run is running, was stopped, or ended with an "
+              f"error that it printed. {advice}." for advice, names in unfinished.items()]
     return [Section("Failed and unfinished runs", parts)] if parts else []
 
 

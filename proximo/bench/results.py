@@ -1,18 +1,17 @@
 """The runs in a folder: finished, failed or unfinished; grouped by environment and label; with their scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from proximo.bench.files import read_record
+from proximo.bench.labels import compared_settings, own_label, swept_names
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
-from proximo.bench.sets import every_field, label_of, logging_fields
+from proximo.bench.sets import label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
-from proximo.facts import facts
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
@@ -61,8 +60,12 @@ class Lacking(NamedTuple):
 Missing = Mapping[tuple[str, str], Lacking]  # (environment, label) -> its runs without a result
 
 
-def read_runs(directory: str | Path) -> list[RunResult]:
+def read_runs(directory: str | Path, swept: bool = True) -> list[RunResult]:
     """Read every run below a directory, of a benchmark or of `proximo train`.
+
+    Args:
+        directory: The directory.
+        swept: See `read_run`.
 
     Returns:
         The runs in order of environment, label and seed.
@@ -73,7 +76,7 @@ def read_runs(directory: str | Path) -> list[RunResult]:
     if not is_folder(Path(directory)):
         raise UsageError(f"{one_line(directory)} is not a folder. Give a folder that contains runs.")
     directory = Path(directory).resolve()  # `.` has no name
-    runs = [read_run(path) for path in sorted(run_folders(directory))]
+    runs = [read_run(path, swept) for path in sorted(run_folders(directory))]
     if not runs:
         raise UsageError(f"{one_line(directory)} contains no runs. A run is a folder with a config.json.")
     kept = without_repeats(
@@ -189,14 +192,6 @@ def with_differences(runs: list[RunResult]) -> list[RunResult]:
         if len(found[run.env_id, run.label][name]) > 1})) for run in runs]
 
 
-def compared_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings by which runs are told apart: not the seed, what the machine chose, or what only watches."""
-    skipped = {name for name, fact in every_field().items() if fact.chosen} | logging_fields() | {"seed", "env_id"}
-    if config.get("local_num_envs") is not None:
-        skipped.add("num_envs")  # follows from it and the number of processes
-    return {name: value for name, value in config.items() if name not in skipped}
-
-
 def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
     if not (more := label_of("", settings).removeprefix("-")):
         return run.label
@@ -205,8 +200,14 @@ def _longer_label(run: RunResult, settings: dict[str, Any]) -> str:
     return f"{base}{',' if '-' in base else '-'}{more}{changed}"
 
 
-def read_run(path: Path) -> RunResult:
-    """Read the small files of one run folder; what is missing or damaged stays empty."""
+def read_run(path: Path, swept: bool = True) -> RunResult:
+    """Read the small files of one run folder; what is missing or damaged stays empty.
+
+    Args:
+        path: The folder.
+        swept: Whether the label of a member of a sweep has every swept value, also one that is the default. Labels of
+            other runs have none.
+    """
     content = read_record(path / "config.json", PartialRunFile)
     summary = read_record(path / "summary.json", Summary,
                           f"If the run has finished, this writes it again: proximo resume {pasted(path)}")
@@ -214,8 +215,9 @@ def read_run(path: Path) -> RunResult:
     evaluation = read_record(path / "eval.json", EvaluationFile)
     config = content.get("config", {}) | (custom := custom_settings(content))
     variant = record.get("variant") or content.get("variant") or summary.get("variant") or "?"
+    label = record.get("label") or own_label(variant, config, custom, swept_names(path) if swept else ())
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",
-                     variant=variant, label=record.get("label") or _label(variant, config, custom),
+                     variant=variant, label=label,
                      seed=record.get("seed", config.get("seed", summary.get("seed", 0))), config=config,
                      versions=content.get("versions", {}), command=str(content.get("command", "")),
                      machine=str(content.get("machine", "")), summary=summary,
@@ -228,16 +230,3 @@ def _failure(record: dict[str, Any], summary: dict[str, Any], evaluation: dict[s
     evaluated = "episodes" in evaluation and evaluation.get("deterministic", True) == record.get("deterministic", True)
     mended = evaluated if record.get("stage") == "eval" else bool(summary)
     return record.get("lines", "") if record.get("status") == "failed" and not mended else ""
-
-
-def _label(variant: str, config: dict[str, Any], custom: dict[str, str]) -> str:
-    """Name a run that is not of a benchmark: its variant, settings that differ from its defaults, and its own parts."""
-    if variant not in VARIANTS:
-        return variant
-    kind = VARIANTS[variant].config
-    skipped = {name for name, fact in facts(kind).items() if fact.chosen} | {"seed", "env_id", "total_timesteps"}
-    if config.get("local_num_envs") is not None:
-        skipped.add("num_envs")  # follows from it and the number of processes
-    defaults = {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields(kind)}
-    return label_of(variant, {name: Path(value).name if name == "env_file" else value for name, value in config.items()
-                              if name in defaults and name not in skipped and value != defaults[name]} | custom)

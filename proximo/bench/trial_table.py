@@ -65,7 +65,8 @@ def read_trials(directory: Path) -> tuple[list[str], list[Trial]] | None:
     if head[:len(COLUMNS)] != COLUMNS:
         return None  # of another program
     trials = [Trial(line[0], line[1], line[2], line[3], line[4:]) for line in lines if len(line) == len(head)]
-    return head[len(COLUMNS):], sorted(trials, key=lambda one: (-_number(one.score, -math.inf), one.state == "fail"))
+    return head[len(COLUMNS):], sorted(trials, key=lambda one: (-_number(one.score, -math.inf),
+                                                               one.state in ("fail", "stopped")))
 
 
 def trials_table(fields: Sequence[str], trials: Sequence[Trial]) -> Table:
@@ -74,8 +75,9 @@ def trials_table(fields: Sequence[str], trials: Sequence[Trial]) -> Table:
             for one in trials]
     return Table(head=["trial", "state", "score", *fields, "folder"], rows=rows,
                  note="Best first. Numbers are rounded; trials.csv has all digits. Pruned: the trial fell behind "
-                      "others, and its last run has not finished. Fail: a run failed, or the trial was stopped and "
-                      "continues as another one. Folder: the name of its runs.")
+                      "others, and its last run has not finished. Not finite: the numbers of a run were not finite, "
+                      "so that the trial counts as worse than all with a score. Fail: a run failed. Stopped: the "
+                      "trial was interrupted and continues as another one. Folder: the name of its runs.")
 
 
 def named_by_trials(runs: Sequence[RunResult], trials: Sequence[Trial]) -> list[RunResult]:

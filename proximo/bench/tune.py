@@ -20,6 +20,7 @@ from proximo.bench.progress import progress
 from proximo.bench.space_values import trial_problems
 from proximo.bench.task import HERE, PATIENCE, Ended, Where, stop_all
 from proximo.bench.trial_table import write_trials
+from proximo.bench.tune_failure import TrialRefusedError, TrialRunError, failure_of
 from proximo.bench.tune_report import report_best, report_start, report_trial
 from proximo.bench.tune_search import (
     EVALUATION,
@@ -36,7 +37,6 @@ from proximo.bench.tune_study import (
     REASON,
     REPORTS,
     SharedStudy,
-    has_trained,
     locked_when_free,
     queue_again,
     shared_study,
@@ -56,14 +56,6 @@ class Context(NamedTuple):
     work: Work
     shared: SharedStudy
     trials: int
-
-
-class TrialRefusedError(UsageError):
-    """The first trial cannot be trained with its values."""
-
-
-class TrialRunError(Exception):
-    """A run of a trial failed: the trial fails, and the search continues."""
 
 
 class TuneHaltedError(Exception):
@@ -197,9 +189,7 @@ def _run_job(trial: "Trial", context: Context, job: Job, compared: list[float | 
             stop_all([running.handle], PATIENCE)
         outcome, lines = close_job(work.folder, running, ended)
         if outcome == "failed":
-            if ended.code == UsageError.exit_code and not has_trained(context.shared.study):
-                raise TrialRefusedError("\n".join(line.removeprefix("proximo: ") for line in lines.splitlines()))
-            raise TrialRunError(f"{job.folder}: {lines}")
+            raise failure_of(trial, context.shared.study, ended.code, job.folder, lines)
         if outcome == "lost":
             notify(f"again {job.folder} ({lines}): it continues from its newest checkpoint")
     score = final_score(work.folder / job.folder, search, job.env_id)

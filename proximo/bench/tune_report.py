@@ -9,7 +9,7 @@ from proximo.bench.jobs import flags_of
 from proximo.bench.ranges import Space, combinations
 from proximo.bench.text import count_text
 from proximo.bench.tune_search import Search, field_values
-from proximo.bench.tune_study import REASON, outcome
+from proximo.bench.tune_study import NOT_FINITE, REASON, outcome
 from proximo.errors import notify
 from proximo.runs.command_line import pasted
 
@@ -23,6 +23,8 @@ def report_trial(trial: "FrozenTrial", space: Space) -> None:
     value = "" if trial.value is None else f" {trial.value:.4g}"
     value = f" (last report{value})" if value and trial.state.name == "PRUNED" else value
     reason = trial.user_attrs.get(REASON, "")
+    if outcome(trial) == NOT_FINITE:
+        reason = f"It counts as worse than all trials with a score. {trial.user_attrs[NOT_FINITE]}"
     lines = f"\n{reason}" if reason else ""
     chosen = " ".join(f"{name}={f'{one:.4g}' if isinstance(one, float) else one}"
                       for name, one in field_values(trial.params, space).items())
@@ -50,7 +52,7 @@ def report_best(study: "Study", folder: Path, search: Search) -> int:
     if not finished:
         words = Counter(map(outcome, study.get_trials(deepcopy=False)))
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
-        logs = f" The logs are {folder}/ENV/TRIAL/SEED.log." if words["fail"] else ""
+        logs = f" The logs are {folder}/ENV/TRIAL/SEED.log." if words["fail"] or words[NOT_FINITE] else ""
         notify(f"no trial has finished ({counts}).{logs}")
         return 1
     best, params = study.best_trial, field_values(study.best_trial.params, search.space)

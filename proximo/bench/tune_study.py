@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WORKERS = "workers"  # folder with one folder for each process, which holds its lock while it works
 WORKER = "worker"  # attribute of a trial: the name of that folder
 REASON = "reason"  # attribute of a trial that failed or is impossible
+NOT_FINITE = "not finite"  # attribute of a trial that has such a run: its folder, and the end of its log
 FOLDER = "folder"  # attribute of a trial: the name of its runs
 REPORTS = "reports"  # attribute of a trial that continues another one: what that one has reported, by step
 SEARCH = "search"  # attribute of a study: what the scores of its trials depend on
@@ -141,9 +142,13 @@ def _has_scores(study: "Study") -> bool:
 
 
 def outcome(trial: "FrozenTrial") -> str:
-    """Return how a trial has ended: the word of Optuna, or `impossible`."""
-    word = trial.state.name.lower()
-    return "impossible" if word == "pruned" and REASON in trial.user_attrs else word
+    """Return how a trial has ended: a word of Optuna, `impossible`, `not finite`, or `stopped`: it was interrupted."""
+    word, attributes = trial.state.name.lower(), trial.user_attrs
+    if word == "fail" and REASON not in attributes:
+        return "stopped"
+    if word != "pruned":
+        return word
+    return NOT_FINITE if NOT_FINITE in attributes else "impossible" if REASON in attributes else word
 
 
 def has_trained(study: "Study") -> bool:

@@ -209,10 +209,14 @@ def _file_arguments(kind: type[Arguments], words: list[str], name: str) -> Argum
 
 def _line_of_file(word: str, given: list[str], name: str) -> str:
     """Return which line of the file has the meaning of a flag of proximo train; an empty text if it is none."""
+    from proximo.bench.population import KEYS
     from proximo.bench.space_values import SET_BY_FILE
+    from proximo.bench.tune_search import SEARCH_KEYS
     from proximo.facts import facts
 
     field = field_name(word)
+    if field in {"tune": SEARCH_KEYS, "pbt": KEYS}[name]:
+        return f"There, it is the key {field}."
     kinds = [variant.config for variant in VARIANTS.values()]
     found = [(one, kind) for one in (field, field.removeprefix("no_")) for kind in kinds if one in facts(kind)]
     if not word or not found:

@@ -20,7 +20,7 @@ from proximo.errors import FilesError, UsageError, one_line, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line, pasted
-from proximo.runs.files import is_folder, read_json
+from proximo.runs.files import POPULATION_FILE, is_folder, read_json
 from proximo.runs.records import RunFile
 from proximo.runs.writing import write_json
 
@@ -29,6 +29,7 @@ BEST = "model-best"  # in the folder of a run: the best model of the evaluations
 NOT_BEGUN = "It has not finished an iteration: remove it if no process trains it."
 UNNAMED = "own"  # a custom part whose name an earlier version did not record
 SWEEP = "sweep.json"  # in the folder of a sweep: lists the folders of its runs
+CONTINUED_BY = {"study.journal": "tune", POPULATION_FILE: "pbt", "bench.json": "bench"}  # files in folders of many runs
 VERSIONED = ("torch", "jax", "numpy", "gymnasium", "ale-py", "mujoco", "dm-control", "envpool", "brax", "pettingzoo")
 # What `resume_with` may be. A file may have anything else, which is not printed as a line to copy.
 RESUME = re.compile(r"proximo\.resume\('RUN'(, \w+=\.\.\.)+\)|python (?P<program>(?!-)[\w ./\\:@+,()'-]+) resume RUN")
@@ -215,7 +216,9 @@ def read_record(folder: Path) -> RunFile:
         if folder.parent.name == "checkpoints" and (run / "config.json").is_file():
             raise UsageError(f"{one_line(folder)} is a checkpoint. `{pasted('proximo', 'resume', run)}` continues from "
                              "the newest one of its run; docs/runs.md has how to go back to an earlier one.") from error
-        raise UsageError(f"{one_line(folder)} is not a run: it contains no config.json.") from error
+        several = [f" The same `proximo {command} FILE` continues what is in it."
+                   for name, command in CONTINUED_BY.items() if (folder / name).exists()]
+        raise UsageError(f"{one_line(folder)} is not a run: it contains no config.json.{''.join(several)}") from error
 
 
 def config_from(values: Mapping[str, Any], kind: type[Config], path: Path) -> Config:

@@ -332,7 +332,7 @@ def test_a_single_unfinished_run_makes_a_page(tmp_path):
     run_dir = tmp_path / "CartPole-v1__ppo__1"
     run_dir.mkdir()
     (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
-    assert "CartPole-v1__ppo__1 is not finished" in report(tmp_path).read_text()
+    assert "Not finished: CartPole-v1__ppo__1." in report(tmp_path).read_text()
 
 
 def test_formats_of_numbers():

@@ -49,6 +49,17 @@ def test_every_hyper_parameter(tmp_path):
     assert ["gamma", "0.99", "0.9"] in folded.table.rows and ["total_timesteps", "10000", "10000"] in folded.table.rows
 
 
+def test_every_member_of_a_sweep_is_named_by_all_swept_values(tmp_path):
+    """Also by those that are the default (gamma 0.99), which are left out of other labels: comparisons pair by them."""
+    names = [f"gamma={gamma},seed={seed}" for gamma in (0.9, 0.99) for seed in (1, 2)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": names}))
+    for name in names:
+        gamma, seed = (part.partition("=")[2] for part in name.split(","))
+        RunFolder(tmp_path / name, gamma=float(gamma), seed=int(seed)).grow(1).finish()
+    assert [*group_runs(read_runs(tmp_path))] == [("CartPole-v1", "ppo-gamma=0.9"), ("CartPole-v1", "ppo-gamma=0.99")]
+    assert [*group_runs(read_runs(tmp_path, swept=False))] == [("CartPole-v1", "ppo"), ("CartPole-v1", "ppo-gamma=0.9")]
+
+
 def test_many_settings_have_no_column_each(tmp_path):
     """Of 14 settings, the table of all fields has the first values, and that of differing fields a line for each setting."""
     for k in range(14):
@@ -77,3 +88,14 @@ def test_a_run_that_was_not_finite_is_said_to_be_so(tmp_path):
     text = report(tmp_path).with_suffix(".md").read_text()
     assert f"Its numbers were not finite. This says where: proximo doctor {tmp_path / 'nan' / 'repro'}." in text
     assert f"Continue it with: proximo resume {tmp_path / 'stopped'}, or the command that trains all of them." in text
+
+
+def test_the_members_of_a_sweep_are_continued_together(tmp_path):
+    """Each alone continues equal up to rounding only."""
+    names = ["gamma=0.9,seed=1", "gamma=0.99,seed=1"]
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": names}))
+    for name in names:
+        RunFolder(tmp_path / name, gamma=float(name[6:].partition(",")[0])).grow(1)
+    text = report(tmp_path).with_suffix(".md").read_text()
+    assert f"Not finished: {', '.join(names)}. Such a run" in text
+    assert text.count(f"Continue the whole sweep with: proximo resume {tmp_path}, or") == 1

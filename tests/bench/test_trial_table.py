@@ -9,7 +9,7 @@ import pytest
 from proximo.bench.report import report
 from proximo.bench.trial_table import read_trials, trials_table, write_trials
 from proximo.bench.tune_search import load_search, suggest
-from proximo.bench.tune_study import FOLDER, REASON
+from proximo.bench.tune_study import FOLDER, NOT_FINITE, REASON
 from tests.support.run_folders import RunFolder
 
 optuna = pytest.importorskip("optuna")
@@ -24,7 +24,9 @@ gamma = {choices = [0.98765432, 0.9]}
 log_std_init = {low = -1.0, high = -0.5}
 activation = {choices = ["tanh", "relu"]}
 """
-ENDS = (("a", 5.0, ""), ("b", None, "PRUNED"), ("c", 20.0, ""), ("c", None, "FAIL"), ("", None, "PRUNED"))
+ENDS = (("a", 5.0, ""), ("b", None, "PRUNED"), ("c", 20.0, ""), ("c", None, "FAIL"), ("", None, "PRUNED"), ("d", None, "PRUNED"),
+        ("e", None, "FAIL"))
+WHY = {"": (REASON, "sizes do not fit"), "d": (NOT_FINITE, "the loss is not finite"), "e": (REASON, "a run failed")}
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def folder(tmp_path):
     for name, value, state in ENDS:
         trial = study.ask({})
         suggest(trial, search.space)
-        trial.set_user_attr(*((FOLDER, name) if name else (REASON, "sizes do not fit")))
+        for key, text in [(FOLDER, name), WHY.get(name, ("", ""))]:
+            if key and text:
+                trial.set_user_attr(key, text)
         study.tell(trial, value, state=optuna.trial.TrialState[state] if state else None)
     out = tmp_path / "out"
     write_trials(study, out, search)
@@ -51,8 +55,8 @@ def test_every_trial_is_a_line(folder):
     """Negative numbers stay numbers; csv_text() would make texts of them."""
     lines = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
     assert [(line["trial"], line["state"], line["score"], line["folder"]) for line in lines] == [
-        ("0", "complete", "5.0", "a"), ("1", "pruned", "", "b"), ("2", "complete", "20.0", "c"), ("3", "fail", "", "c"),
-        ("4", "impossible", "", "")]
+        ("0", "complete", "5.0", "a"), ("1", "pruned", "", "b"), ("2", "complete", "20.0", "c"), ("3", "stopped", "", "c"),
+        ("4", "impossible", "", ""), ("5", "not finite", "", "d"), ("6", "fail", "", "e")]
     assert all(-1 <= float(line["log_std_init"]) <= -0.5 and line["activation"] in ("tanh", "relu") for line in lines)
     assert {line["gamma"] for line in lines} <= {"0.98765432", "0.9"}
 
@@ -65,7 +69,8 @@ def test_a_report_of_a_search_shows_its_trials_best_first(folder):
     assert fields == ["gamma", "log_std_init", "activation"]
     table = trials_table(fields, trials)
     assert [row[:3] for row in table.rows] == [["2", "complete", "20.00"], ["0", "complete", "5.00"], ["1", "pruned", "-"],
-                                               ["4", "impossible", "-"], ["3", "fail", "-"]]
+                                               ["4", "impossible", "-"], ["5", "not finite", "-"],
+                                               ["3", "stopped", "-"], ["6", "fail", "-"]]
     assert {row[3] for row in table.rows} <= {"0.9877", "0.9"}
     report(folder)
     text = (folder / "report.md").read_text()

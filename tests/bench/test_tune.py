@@ -1,5 +1,6 @@
 """Searches with a fake trainer whose best setting is known, also when they are killed."""
 
+import csv
 import json
 import os
 import re
@@ -201,12 +202,48 @@ def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypa
 def test_a_failed_run_fails_its_trial_and_not_the_search(file, tmp_path, monkeypatch, capfd):
     """Seed 2 fails in every trial: the search ends and says that no trial has finished."""
     monkeypatch.setenv("FAKE_FAIL", "2")
+    monkeypatch.setenv("FAKE_CODE", "3")
     assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1
     said = capfd.readouterr().err
     assert "no trial has finished" in said and "the loss is not finite at iteration 1" in said
     assert len(study_of(tmp_path / "out").trials) == 2
     assert tune(file, out=tmp_path / "out", trials=2, command=FAKE) == 1  # tries again
     assert len(study_of(tmp_path / "out").trials) == 4
+
+
+def test_a_trial_that_is_not_finite_counts_as_the_worst(file, tmp_path, monkeypatch, capfd):
+    """TPE ranks pruned trials below all with a score, and knows nothing of failed ones. It is not tried again."""
+    out = tmp_path / "out"
+    assert tune(file, out=out, trials=1, command=FAKE) == 0
+    monkeypatch.setenv("FAKE_FAIL", "1")
+    for _ in range(2):
+        assert tune(file, out=out, trials=6, command=FAKE) == 0
+    trials = study_of(out).trials
+    assert len(trials) == 6
+    (diverged, *_) = [trial for trial in trials if trial.state.name == "PRUNED"]
+    said = capfd.readouterr().err
+    assert f"trial {diverged.number} not finite" in said
+    assert (f"It counts as worse than all trials with a score. CartPole-v1/{diverged.user_attrs['folder']}/1: the loss is "
+            "not finite at iteration 1\n") in said and "first line" not in said
+    with (out / "trials.csv").open() as table:
+        assert [line["state"] for line in csv.DictReader(table)].count("not finite") == len(
+            [trial for trial in trials if trial.state.name == "PRUNED"])
+
+
+def test_a_fault_of_files_in_a_run_ends_the_search(file, tmp_path, monkeypatch, capsys):
+    """The other runs would fail one by one. Afterwards the same trial continues."""
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setenv("FAKE_FAIL", "1")
+        patch.setenv("FAKE_CODE", "5")
+        with pytest.raises(FilesError, match=r"1: the loss is not finite at iteration 1\nThe search has stopped, because"):
+            tune(file, out=out, command=FAKE)
+    (stopped, waiting) = study_of(out).trials
+    assert (stopped.state.name, waiting.state.name) == ("FAIL", "WAITING")
+    assert tune(file, out=out, command=FAKE) == 0
+    assert study_of(out).trials[1].params == stopped.params
+    with (out / "trials.csv").open() as table:
+        assert [line["state"] for line in csv.DictReader(table)] == ["stopped", *["complete"] * 4]
 
 
 @pytest.mark.parametrize("code", [2, 3])

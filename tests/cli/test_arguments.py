@@ -47,6 +47,9 @@ FILE_HAS = "takes the settings of its runs from its file."
         f"--lr=1e-3: tune {FILE_HAS} Write this line into [overrides]: learning_rate = 0.001",
         f"--gamma x: tune {FILE_HAS} Write this line into [overrides]: gamma = ..."]),
     ("tune file --target-kl none", [f"--target-kl none: tune {FILE_HAS} Leave target_kl out of [overrides]: a TOML file has no none."]),
+    ("tune file --seeds 3 --pruner=none", [f"--seeds 3: tune {FILE_HAS} There, it is the key seeds.",
+                                           f"--pruner=none: tune {FILE_HAS} There, it is the key pruner."]),
+    ("pbt file --population 3", [f"--population 3: pbt {FILE_HAS} There, it is the key population."]),
     ("tune file --seed 3", [f"--seed 3: tune {FILE_HAS} There, the key seeds sets seed."]),
     ("tune file --compile --qqqqq", [f"--compile: tune {FILE_HAS} Write this line into [overrides]: compile = true",
                                     "Unrecognized options: --qqqqq. `proximo tune --help` explains it."])])

@@ -93,6 +93,13 @@ def test_what_is_no_run_is_told(content, kind, sentence, tmp_path):
         read_config(tmp_path, config_class)
 
 
+@pytest.mark.parametrize("name, command", [("study.journal", "tune"), ("pbt.json", "pbt"), ("bench.json", "bench")])
+def test_a_folder_of_many_runs_is_answered_with_what_continues_it(name, command, tmp_path):
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=rf"no config\.json\. The same `proximo {command} FILE` continues what is in it\.$"):
+        read_config(tmp_path, config_class)
+
+
 def test_a_checkpoint_is_answered_with_the_run_to_resume(tmp_path):
     """Its folder is what checkpoints are named by."""
     (tmp_path / "checkpoints" / "00000004").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """A trainer that learns nothing in no time: it writes the run folder that the real one writes, and can be killed.
 
-FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run fails; FAKE_KILL: SEED@PART, the seed whose run is killed
-by SIGKILL in that part, if it began before it; with part 0 every time, before its first checkpoint.
+FAKE_SECONDS: how long a run takes; FAKE_FAIL: the seed whose run fails; FAKE_CODE: its exit code; FAKE_KILL: SEED@PART, the seed whose
+run is killed by SIGKILL in that part, if it began before it; with part 0 every time, before its first checkpoint.
 """
 
 import csv
@@ -77,7 +77,7 @@ def train(run_dir):
         time.sleep(float(os.environ.get("FAKE_SECONDS", "0")) / PARTS)
         if os.environ.get("FAKE_FAIL") == str(seed):
             print("first line\nproximo: the loss is not finite at iteration 1", file=sys.stderr)
-            sys.exit(4)
+            sys.exit(int(os.environ.get("FAKE_CODE", "4")))
     episodes = list(csv.DictReader((run_dir / "episodes.csv").read_text().splitlines()))[-100:]
     returns, lengths = [[float(e[name]) for e in episodes] for name in ("return", "length")]
     summary = {"variant": content["variant"], "env_id": cfg["env_id"], "seed": seed, "framework": cfg["framework"],
