@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -191,7 +193,8 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
             observation, reward, terminated, truncated, info = answer
             for value, seen in ((terminated, flags), (truncated, flags), (reward, rewards)):
                 if type(value) not in seen:
-                    array = np.asarray(value)
+                    number = seen is rewards and isinstance(value, (Real, Decimal))
+                    array = np.asarray(float(value) if number else value)
                     seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
             if fault := ranges.count(observation, reward):
                 raise EnvError(f"{name}, step {steps}: {fault}")

@@ -1,5 +1,6 @@
 """proximo.check_env against probes with one known fault each."""
 
+from decimal import Decimal
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -135,6 +136,7 @@ def test_a_step_without_five_values_is_told_as_in_training():
 
     (found,) = (finding for finding in check_env(Old) if not finding.ok)
     assert "Old, step 1: step returned a tuple of 4; it must return (observation, reward, terminated" in found.what
+    assert "(The interface of gym) has a wrapper" in found.what
 
 
 class FailsInThird(Probe):
@@ -236,7 +238,8 @@ def test_every_reset_must_return_a_dict_too():
             return answer if seed is not None else answer[0]
 
     (wrong,) = told(Short)[0]
-    assert wrong == "Short: reset returned a ndarray; it must return (observation, info), and info must be a dict."
+    assert wrong.startswith("Short: reset returned a ndarray; it must return (observation, info), and info must be a dict; ")
+    assert "The interface of gym" in wrong
 
 
 def returning(**parts):
@@ -262,6 +265,7 @@ def trains(env):
 
 @pytest.mark.parametrize(("parts", "words"), [
     ({"info": None}, ""), ({"reward": np.float16(1)}, ""), ({"reward": np.uint8(1)}, ""),
+    ({"reward": Decimal("0.1")}, "rewards have the type Decimal"), ({"reward": 1j}, "rewards have the type complex"),
     ({"reward": np.ones(1)}, "rewards have the type ndarray"), ({"flag": int}, "truncated have the type int"),
     ({"flag": lambda flag: np.array([flag])}, "truncated have the type ndarray"),
     ({"reward": np.ones(3)}, "rewards have the type ndarray"), ({"reward": None}, "rewards have the type NoneType"),
