@@ -280,6 +280,20 @@ def test_a_fault_is_what_training_refuses(parts, words):
     assert words in " ".join(remarks) and bool(remarks) == bool(words), remarks
 
 
+def test_the_bounds_of_actions_are_played():
+    """Actions of an untrained policy are at the bounds of a Box in many steps, random ones never."""
+    class Weights(Probe):
+        action_space = spaces.Box(0, 1, (3,), np.float32)
+
+        def step(self, action):
+            with np.errstate(invalid="ignore"):
+                self.weights = action / action.sum()
+            return super().step(0)[0], float(self.weights[0]), self.played > 5, False, {}
+
+    (wrong,) = told(Weights)[0]
+    assert "reward is nan" in wrong and not trains(Weights)
+
+
 def test_an_environment_that_takes_no_options_is_right():
     """Training passes none."""
     class Old(Probe):
