@@ -4,6 +4,7 @@ import ast
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import PureWindowsPath
@@ -180,7 +181,7 @@ def converted(value: Any, hint: Any) -> Any:
         if one is str and isinstance(value, (str, os.PathLike)):
             return os.fspath(value)
         if one == tuple[str, ...] and isinstance(value, dict):
-            return tuple(f"{key}={_literal(part)}" for key, part in value.items())
+            return tuple(f"{key}={_literal(key, part)}" for key, part in value.items())
         if get_origin(one) is tuple and isinstance(value, (list, tuple)):
             return tuple(converted(part, get_args(one)[0]) for part in value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -190,17 +191,15 @@ def converted(value: Any, hint: Any) -> Any:
     raise TypeError
 
 
-def _literal(value: Any) -> str:
+def _literal(key: str, value: Any) -> str:
     """Write a value so that ast.literal_eval reads the same value; TypeError where there is no such text."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    try:
+    with suppress(ValueError, SyntaxError):
         if ast.literal_eval(repr(value)) == value:
             return repr(value)
-    except (ValueError, SyntaxError):
-        pass
-    raise TypeError(f"{value!r:.40} is not a Python literal (numbers, text, True, None, and lists, tuples and "
-                    "dicts of these)")
+    raise TypeError(f"{key} is a {type(value).__name__}, which is not a Python literal (numbers, text, True, None, and "
+                    "lists, tuples and dicts of these). Pass such an object in a function: env=lambda: MyEnv(...)")
 
 
 def is_convertible(value: Any, hint: Any) -> bool:
@@ -247,4 +246,4 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
             yield name, fitting, ""
         except (TypeError, OverflowError) as error:  # an overflow: of a whole number that no float can hold
             why = str(error) or f"Use {describe_type(hints[name])}"
-            yield name, value, f"{name}={value!r:.60} is not allowed. {why}."
+            yield name, value, f"{name}={one_line(repr(value)):.60} is not allowed. {why}."

@@ -56,6 +56,23 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
         assert any("losses/change" in path.read_text() for path in tmp_path.glob("runs/*/metrics.csv"))
 
 
+def test_the_agent_of_the_page_trades(tmp_path, monkeypatch, capsys):
+    """The page of market data from top to bottom: the file is right, and the loop has the net worth of the evaluation."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = ROOT / "docs" / "market-data.md"
+    prices, market, loop = blocks(page, "python")
+    exec(prices, {"__name__": "page"})
+    (tmp_path / "market.py").write_text(market)
+    words = [shlex.split(line.replace("50000", "1024"))[1:] for line in blocks(page, "")[0].splitlines()]
+    assert main(words[0]) == 0 and "WRONG" not in (said := capsys.readouterr().out) and "its state can be saved" in said
+    assert main([*words[1], "--total-timesteps", "2048"]) == 0 and main(words[2]) == 0
+    told = capsys.readouterr().out.splitlines()[-2:]
+    exec(loop, {"__name__": "page"})
+    worth, held = map(float, capsys.readouterr().out.split()[-2:])
+    assert told == [f"net_worth: {worth:.4g}", f"buy_and_hold: {held:.4g}"]
+
+
 def test_the_optimizer_of_the_page_keeps_the_weights_before_a_loss_that_is_not_finite():
     """They became NaN, and NumbersError says that they are those before the step."""
     (block,) = (one for one in blocks(ROOT / "docs" / "add-a-loss.md", "python") if "set_up_with_sgd" in one)
@@ -269,7 +286,7 @@ def test_the_environments_written_in_jax_are_named():
 def test_every_page_with_code_is_run_by_a_test():
     """Here, in test_site.py (index), models/export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
     pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
-    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes"}
+    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes", "market-data"}
 
 
 def test_the_simulator_of_the_page_trains_and_is_compared_with_the_rule(tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from proximo.errors import notify
 from proximo.models.evaluate import MAX_STEPS
 from proximo.models.export.ports import obs_changes
 from proximo.runs.command_line import pasted
+from proximo.runs.output import return_text
 from proximo.runs.resolve import usage_errors
 
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
@@ -138,7 +139,8 @@ def card_command(args: CardArguments) -> int:
     how = HowPlayed(episodes=args.episodes, deterministic=args.deterministic, seed=args.seed, max_steps=args.max_steps)
     with shown_progress(model.cfg.env_id, args.episodes) as show:
         score = write_card(folder, model, parts, how, show)
-    print(f"{model.cfg.env_id}: {score.mean:.2f} (95 % interval {score.low:.2f} to {score.high:.2f})")
+    mean, low, high = map(return_text, (score.mean, score.low, score.high))
+    print(f"{model.cfg.env_id}: {mean} (95 % interval {low} to {high})")
     print(folder / PAGE)
     return 0
 
@@ -173,6 +175,7 @@ def verify_command(args: VerifyArguments) -> int:
     with shown_progress(model.cfg.env_id, how.episodes) as show:
         claimed, now = verify_card(folder, model, parts, show)
     holds = confirms(now, claimed)
-    print(f"{model.cfg.env_id}: {now.mean:.2f} now, {claimed.mean:.2f} on the card (95 % interval {claimed.low:.2f} to "
-          f"{claimed.high:.2f}): {'the card holds' if holds else 'THE CARD DOES NOT HOLD'}")
+    mean, said, low, high = map(return_text, (now.mean, claimed.mean, claimed.low, claimed.high))
+    print(f"{model.cfg.env_id}: {mean} now, {said} on the card (95 % interval {low} to {high}): "
+          f"{'the card holds' if holds else 'THE CARD DOES NOT HOLD'}")
     return 0 if holds else 1

@@ -20,7 +20,7 @@ from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_e
 from proximo.models.read_folder import model_from
 from proximo.models.video import check_format
 from proximo.runs.files import refuse_links
-from proximo.runs.output import printable
+from proximo.runs.output import printable, return_text
 from proximo.runs.resolve import usage_errors
 from proximo.runs.writing import write_json
 
@@ -159,7 +159,7 @@ def mean_text(summary: dict[str, Any]) -> str:
     """Return the text of a summary: mean and standard deviation."""
     if not summary["episodes"]:
         return "no episode"
-    return f"{summary['episodic_return_mean']:.2f} +- {summary['episodic_return_std']:.2f}"
+    return " +- ".join(return_text(summary[f"episodic_return_{name}"]) for name in ("mean", "std"))
 
 
 def watch_command(args: WatchArguments) -> int:

@@ -11,7 +11,7 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from proximo.envs.obs_faults import cast_array
 from proximo.envs.obs_layout import leaves
-from proximo.envs.spaces import ObsReader, answer_fault
+from proximo.envs.spaces import OF_GYM, ObsReader, answer_fault
 from proximo.errors import EnvError, UsageError, warn_once
 
 NORMALIZERS = {NormalizeObservation: "norm_obs", NormalizeReward: "norm_reward"}  # and the field that does the same
@@ -20,7 +20,8 @@ SMALL_SQUARES = 1e76  # a sum of squares below it has no number beyond the range
 
 def not_an_env(made: Any) -> str:
     """Return what was made in place of a gymnasium.Env, and what to do, as the end of a sentence."""
-    return f"a {type(made).__name__}; a gymnasium.Env is needed.{place_for(made)}"
+    old = OF_GYM if hasattr(made, "step") and hasattr(made, "reset") and not place_for(made) else ""
+    return f"a {type(made).__name__}; a gymnasium.Env is needed{old}.{place_for(made)}"
 
 
 def of_rllib(env: Any) -> str:
@@ -120,7 +121,7 @@ def reset_answer(answer: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
     if isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], Mapping):
         return answer[0], dict(answer[1])
     raise EnvError(f"{env_id}: reset returned a {type(answer).__name__}; it must return (observation, info), and info "
-                   "must be a dict.")
+                   f"must be a dict{'' if isinstance(answer, tuple) else OF_GYM}.")
 
 
 def step_answer(answer: Any, where: str) -> tuple[Any, ...]:

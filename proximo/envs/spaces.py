@@ -16,6 +16,7 @@ from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout, warn_o
 from proximo.envs.obs_layout import Layout, leaves, narrow_dtype, obs_layout, without_mask, write_rows
 from proximo.errors import UsageError
 
+OF_GYM = "; docs/other-environments.md (The interface of gym) has a wrapper for environments of gym"
 FIXED_SIZE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)  # of a fixed count
 
 
@@ -132,7 +133,7 @@ def answer_fault(answer: Any) -> str:
     if not isinstance(answer, tuple) or len(answer) != 5:
         size = f" of {len(answer)}" if isinstance(answer, tuple) else ""
         return (f"step returned a {type(answer).__name__}{size}; it must return "
-                "(observation, reward, terminated, truncated, info)")
+                f"(observation, reward, terminated, truncated, info){OF_GYM if size == ' of 4' else ''}")
     return f"reward is {answer[1]!r}; it must be a number"
 
 

@@ -152,7 +152,7 @@ def _inner_spaces(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
 
 
 def encode_array(value: np.ndarray) -> Any:
-    """Return a copy of an array of numbers, or the bytes of an array of text.
+    """Return a copy of an array of numbers, or the bytes of an array of text or times.
 
     An array in Fortran's order keeps it, because sums and products of another order round differently. Files do not
     store the order.
@@ -164,7 +164,7 @@ def encode_array(value: np.ndarray) -> Any:
         if value.flags.f_contiguous and not value.flags.c_contiguous:
             return {"transposed": np.array(value.T, order="C")}
         return np.array(value, order="C")
-    if value.dtype.kind in "SU":
+    if value.dtype.kind in "SUmM":
         data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8).copy()
         return {"bytes": data, "dtype": value.dtype.str, "shape": list(value.shape)}
     raise OpaqueError(f"an array of {value.dtype}")

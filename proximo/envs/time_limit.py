@@ -12,7 +12,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
-from proximo.errors import EnvError, warn, with_place
+from proximo.errors import EnvError, warn, warn_once, with_place
 
 CLOSE_SECONDS = 10.0
 ONLY_ONE = ("If two of them use the same port or file, let each take its own (docs/game-engines.md). If a process can "
@@ -96,6 +96,11 @@ def close_env(env: gym.Env, name: str) -> str:
         with time_limit(CLOSE_SECONDS, "close()"):
             env.close()
     except (Exception, SystemExit) as error:
+        if not callable(hidden := getattr(env.unwrapped, "close", None)):
+            fault = (f"{type(env.unwrapped).__name__} has an attribute close, a {type(hidden).__name__}, in place of "
+                     "its method close(), which is not called. Give the attribute another name")
+            warn_once(f"{fault}.")
+            return fault
         fault = str(error) if isinstance(error, EnvError) else f"close() raised {with_place(error)}"
         warn(f"{name}: {fault}. This is ignored.")
         return fault

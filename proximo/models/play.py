@@ -15,6 +15,7 @@ from proximo.models.model import Model
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.task import check_bounds, check_task
 from proximo.protocols import VecEnv
+from proximo.runs.output import return_text
 from proximo.streams import env_seeds
 
 MOST_EPISODES = 1_000_000  # their returns are kept in memory
@@ -148,8 +149,8 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "
                          "Record one without --pick.")
     place = returns.index(max(returns) if best else min(returns))
-    notify(f"Episode {place + 1} of {len(returns)} is the {'best' if best else 'worst'}: return {returns[place]:.2f}, "
-           f"mean {sum(returns) / len(returns):.2f}.")
+    notify(f"Episode {place + 1} of {len(returns)} is the {'best' if best else 'worst'}: return "
+           f"{return_text(returns[place])}, mean {return_text(sum(returns) / len(returns))}.")
     return range(place, place + 1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from proximo.errors import COLUMNS, UsageError, call_part, is_column
+from proximo.runs.output import return_text
 
 if TYPE_CHECKING:
     from proximo.types import Iteration
@@ -126,7 +127,7 @@ def stop_at(ret: float, episodes: int = 100) -> Callback:
         returns.extend(it.finished.ret.tolist())
         mean = sum(returns) / max(1, len(returns))
         if len(returns) == episodes and mean >= ret:
-            raise StopTraining(f"the mean return of the last {episodes} episodes is {mean:.2f}")
+            raise StopTraining(f"the mean return of the last {episodes} episodes is {return_text(mean)}")
 
     def load(state: list[float]) -> None:
         returns.clear()
@@ -153,7 +154,7 @@ def stop_at_evaluation(ret: float) -> Callback:
             raise UsageError("stop_at_evaluation: the run has no evaluations. Set eval_every to the number of "
                              "environment steps between two of them.")
         if mean >= ret:
-            raise StopTraining(f"the mean return of the evaluation is {mean:.2f}")
+            raise StopTraining(f"the mean return of the evaluation is {return_text(mean)}")
 
     return callback
 
@@ -202,8 +203,8 @@ def stop_without_improvement(iterations: int, episodes: int = 100) -> Callback:
         if mean > best or best == float("-inf"):
             best, best_iteration = mean, it.iteration
         if it.iteration - best_iteration >= iterations:
-            raise StopTraining(f"the mean return of the last {episodes} episodes has not exceeded {best:.2f} for "
-                               f"{iterations} iterations")
+            raise StopTraining(f"the mean return of the last {episodes} episodes has not exceeded "
+                               f"{return_text(best)} for {iterations} iterations")
 
     def load(state: tuple[list[float], float, int]) -> None:
         nonlocal best, best_iteration

@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -33,6 +35,7 @@ from proximo.runs.value_ranges import ValueRanges, is_outside, unreached_actions
 STEPS = 5000  # of play, once an episode has ended
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
 MOST_SECONDS = 60.0  # of play, if no episode ends
+FAR = 1.5  # the largest action, where a Box has no bounds; untrained policies seldom choose others
 BOOLEANS, NUMBERS = (bool, np.bool_), (int, float, np.integer, np.floating)
 
 
@@ -190,13 +193,14 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
             mask = read_mask(observation, info)
             if mask is not None and not masked:
                 raise EnvError(f"{name}, step {steps}: {LATE_MASK}")
-            action = writer(scripted_action(env.action_space, mask, rng)[None])[0]
+            action = writer(_one_action(env.action_space, mask, rng, steps)[None])[0]
             steps += 1  # errors name the step as training does, from 1
             answer = step_answer(env.step(action), f"{name}, step {steps}")
             observation, reward, terminated, truncated, info = answer
             for value, seen in ((terminated, flags), (truncated, flags), (reward, rewards)):
                 if type(value) not in seen:
-                    array = np.asarray(value)
+                    number = seen is rewards and isinstance(value, (Real, Decimal))
+                    array = np.asarray(float(value) if number else value)
                     seen[type(value)] = array.size == 1 and array.dtype.kind in "buif"
             if fault := ranges.count(observation, reward):
                 raise EnvError(f"{name}, step {steps}: {fault}")
@@ -212,6 +216,13 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
         raise EnvError(f"{name}, step {steps}: {found}") from error
     return RandomSteps(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
                   ranges=ranges, per_second=steps / (time.perf_counter() - begin))
+
+
+def _one_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator, step: int) -> Any:
+    """Return a random action; of a Box in two of 50 steps its bounds, to which the actions of a policy are clipped."""
+    if isinstance(space, spaces.Box) and step % 50 >= 48:
+        return np.clip(-FAR if step % 2 else FAR, space.low, space.high).astype(space.dtype)
+    return scripted_action(space, mask, rng)
 
 
 def _contract_findings(subject: Subject) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich import progress as rich_progress
 from rich.console import Console
 
-from proximo.runs.output import printable, write_line
+from proximo.runs.output import printable, return_text, write_line
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
@@ -96,10 +96,10 @@ class Meter:
         done = progress.iteration == self._num_iterations
         several = progress.members > 1
         runs, mean, all_runs = (f"{progress.members} runs at ", "mean ", " of all") if several else ("", "", "")
-        ret = "none yet" if progress.ret is None else f"{progress.ret:.2f}"
+        ret = "none yet" if progress.ret is None else return_text(progress.ret)
         parts = [f"{runs}step {progress.step:,}", f"{mean}return {ret}"]
         if progress.evaluated is not None:
-            parts.append(f"{mean}eval {progress.evaluated:.2f}")
+            parts.append(f"{mean}eval {return_text(progress.evaluated)}")
         if progress.sps is not None:
             parts.append(f"SPS{all_runs} {progress.sps:,.0f}")
         if done and progress.compile_seconds is not None:

@@ -28,6 +28,11 @@ def prepare_streams() -> None:
         del os.environ["COLUMNS"]
 
 
+def return_text(value: float) -> str:
+    """Write a return with two decimal places, one that is smaller than 0.1 with three digits."""
+    return f"{value:.3g}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
+
+
 def printable(text: str) -> str:
     """Return text without control characters: they are written as in Python, ESC as backslash x1b."""
     if text.isprintable():

@@ -403,6 +403,30 @@ def test_arrays_keep_their_order_in_the_memory(tmp_path):
     assert envs.keeps_state
 
 
+class Dated(Plain):
+    """Has times of numpy, as a table of prices has them; the reward is the hour."""
+
+    def __init__(self):
+        self.times = np.datetime64("2024-01-01T00", "ns") + np.arange(40) * np.timedelta64(1, "h")
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        self.now = self.times[self.played]
+        self.times[self.played:] += np.timedelta64(1, "h")
+        return observation, float(self.now.astype("datetime64[h]").astype(int) % 24), *rest
+
+
+def test_times_are_saved(tmp_path):
+    envs, other, action = make(Dated), make(Dated, (3, 4)), np.zeros(2, int)
+    envs.reset(), other.reset()
+    for _ in range(9):
+        envs.step(action)
+    assert envs.keeps_state
+    save_tree(tmp_path / "saved", {"state": envs.state()})
+    other.load(load_tree(tmp_path / "saved")["state"])
+    assert all(same_steps(envs.step(action), other.step(action)) for _ in range(40))
+
+
 def test_spaces_in_dicts_and_lists_are_saved():
     assert make(NamedSpaces).keeps_state and continues(NamedSpaces, 17)
 

@@ -20,6 +20,7 @@ from proximo.envs.spaces import read_space
 from proximo.envs.time_limit import close_env, time_limit
 from proximo.errors import EnvError, UsageError, warn_once
 from proximo.runs.check_env import check_env
+from tests.support.probes import Probe
 
 SCRIPT = '''
 import os, sys, time
@@ -379,6 +380,21 @@ def test_close_that_raises_or_hangs_is_a_warning(odd, caplog):
     assert envs.keeps_state
     envs.close()
     assert re.search(r"close\(\) raised RuntimeError: cannot close \(.*\.py, line \d+\)\. This is ignored\.", caplog.text)
+
+
+def test_an_attribute_in_place_of_close_is_told_once(caplog):
+    """Closing prices are often kept in `self.close`."""
+    class Prices(Probe):
+        def __init__(self):
+            self.close = np.ones(3)
+
+    warn_once.cache_clear()
+    envs = GymEnvs(Prices, [1, 2], "Prices")
+    envs.reset()
+    envs.close()
+    assert [one.getMessage() for one in caplog.records] == [
+        "Prices has an attribute close, a ndarray, in place of its method close(), which is not called. Give the attribute "
+        "another name."]
 
 
 @pytest.mark.parametrize(("which", "fault", "kind", "made"), [

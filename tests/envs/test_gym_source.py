@@ -87,7 +87,17 @@ def test_each_mistake_is_one_sentence():
     wrong = config_problems(Config(env_kwargs=("size", "a=1", "a=2"), env_wrappers=("FlattenObservation",)))
     assert len(wrong) == 3 and "'size' is not key=value" in wrong[0] and "a twice" in wrong[1]
     assert "'FlattenObservation' is not module:Wrapper" in wrong[2]
-    assert "is not a Python literal" in config_problems(Config(env_kwargs={"f": len}))[0]
+    (wrong,) = config_problems(Config(env_kwargs={"a": 1, "f": len}))
+    assert "f is a builtin_function_or_method, which is not a Python literal" in wrong and "env=lambda: MyEnv(...)" in wrong
+
+
+def test_an_object_in_env_kwargs_is_refused_on_one_line():
+    """Of a table, which Python writes on many lines."""
+    class Table:
+        def __repr__(self):
+            return "a\n1\n2"
+
+    assert all(len(one.splitlines()) == 1 for one in config_problems(Config(env_kwargs={"table": Table()})))
 
 
 def test_wrappers_apply_in_order(script):

@@ -1,5 +1,6 @@
 """proximo.check_env against probes with one known fault each."""
 
+from decimal import Decimal
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -136,6 +137,7 @@ def test_a_step_without_five_values_is_told_as_in_training():
 
     (found,) = (finding for finding in check_env(Old) if not finding.ok)
     assert "Old, step 1: step returned a tuple of 4; it must return (observation, reward, terminated" in found.what
+    assert "(The interface of gym) has a wrapper" in found.what
 
 
 class FailsInThird(Probe):
@@ -246,7 +248,8 @@ def test_every_reset_must_return_a_dict_too():
             return answer if seed is not None else answer[0]
 
     (wrong,) = told(Short)[0]
-    assert wrong == "Short: reset returned a ndarray; it must return (observation, info), and info must be a dict."
+    assert wrong.startswith("Short: reset returned a ndarray; it must return (observation, info), and info must be a dict; ")
+    assert "The interface of gym" in wrong
 
 
 def returning(**parts):
@@ -272,6 +275,7 @@ def trains(env):
 
 @pytest.mark.parametrize(("parts", "words"), [
     ({"info": None}, ""), ({"reward": np.float16(1)}, ""), ({"reward": np.uint8(1)}, ""),
+    ({"reward": Decimal("0.1")}, "rewards have the type Decimal"), ({"reward": 1j}, "rewards have the type complex"),
     ({"reward": np.ones(1)}, "rewards have the type ndarray"), ({"flag": int}, "truncated have the type int"),
     ({"flag": lambda flag: np.array([flag])}, "truncated have the type ndarray"),
     ({"reward": np.ones(3)}, "rewards have the type ndarray"), ({"reward": None}, "rewards have the type NoneType"),
@@ -284,6 +288,20 @@ def test_a_fault_is_what_training_refuses(parts, words):
     assert all(finding.ok is not False for finding in findings) == trains(env), findings
     remarks = [finding.what for finding in findings if not finding.ok]
     assert words in " ".join(remarks) and bool(remarks) == bool(words), remarks
+
+
+def test_the_bounds_of_actions_are_played():
+    """Actions of an untrained policy are at the bounds of a Box in many steps, random ones never."""
+    class Weights(Probe):
+        action_space = spaces.Box(0, 1, (3,), np.float32)
+
+        def step(self, action):
+            with np.errstate(invalid="ignore"):
+                self.weights = action / action.sum()
+            return super().step(0)[0], float(self.weights[0]), self.played > 5, False, {}
+
+    (wrong,) = told(Weights)[0]
+    assert "reward is nan" in wrong and not trains(Weights)
 
 
 def test_an_environment_that_takes_no_options_is_right():

@@ -10,6 +10,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.checkpoint import checkpoints
+from proximo.runs.output import return_text
 from tests.support.runs import SMALL, rows, train, weights
 
 WORDS = [word for word in SMALL if word not in ("--logger", "none")]
@@ -131,3 +132,10 @@ def test_the_entity_of_a_recorded_run_is_not_used(tmp_path, capsys, monkeypatch)
     assert "Biases entity 'team'. A resume uses it only if it is given again: --wandb-entity team" in capsys.readouterr().err
     train(tmp_path / "run", *words, "--total-timesteps", "384", "--resume", "auto")
     assert used == ["team", "", "team"]
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0.00"), (-0.0, "-0.00"), (0.0142784, "0.0143"), (-0.00000123456, "-1.23e-06"), (0.1, "0.10"), (500.0, "500.00"),
+    (float("nan"), "nan")])
+def test_small_returns_keep_three_digits(value, text):
+    assert return_text(value) == text

@@ -10,6 +10,7 @@ from proximo.envs.imports import import_flags
 from proximo.facts import facts
 from proximo.models.export.ports import obs_changes
 from proximo.models.model import Model
+from proximo.runs.output import return_text
 
 FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
 INIT_FLAG = "--init-from"
@@ -17,9 +18,9 @@ RESOLVED = ("env_workers", "threads")  # their defaults become numbers that suit
 LARGE = 1e7  # returns from here on are written with six digits
 
 
-def return_text(value: float) -> str:
-    """Write a return with two decimal places, a large one with six digits."""
-    return f"{value:.2f}" if abs(value) < LARGE else f"{value:.6g}"
+def number_text(value: float) -> str:
+    """Write a return as `proximo eval` does, a large one with six digits."""
+    return return_text(value) if abs(value) < LARGE else f"{value:.6g}"
 
 
 def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pictures: Sequence[str]) -> str:
@@ -31,13 +32,13 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
         run: The content of the run's config.json, {} where there is none.
         pictures: Names of the curve and the video.
     """
-    low, high = map(return_text, record["interval"])
+    low, high = map(number_text, record["interval"])
     how = "deterministic" if record["deterministic"] else "sampled"
     lines = [front_matter(model, record), f"# {model.cfg.env_id}, {model.variant}", "",
              f"An agent for {model.cfg.env_id}, trained with proximal policy optimization by Proximo.", "",
-             f"**Mean return {return_text(record['episodic_return_mean'])}** (95 % interval {low} to {high}) over "
+             f"**Mean return {number_text(record['episodic_return_mean'])}** (95 % interval {low} to {high}) over "
              f"{record['episodes']} episodes with {how} actions, seed {record['seed']}. The standard deviation of "
-             f"single episodes is {return_text(record['episodic_return_std'])}. `eval.json` has every episode.", ""]
+             f"single episodes is {number_text(record['episodic_return_std'])}. `eval.json` has every episode.", ""]
     lines += [f"![{name}]({name})\n" if not name.endswith(".mp4") else f"[Video]({name})\n" for name in pictures]
     flags = import_flags(model.cfg, elsewhere=True)
     lines += ["## Use", "", "```", "proximo pull hub:USER/NAME agent      # or the path of this folder",
@@ -56,7 +57,7 @@ def card_text(model: Model, record: dict[str, Any], run: Mapping[str, Any], pict
 def front_matter(model: Model, record: dict[str, Any]) -> str:
     """Return the front matter: YAML, in which every text is quoted as in JSON."""
     env_id = json.dumps(model.cfg.env_id)
-    value = json.dumps(" +/- ".join(return_text(record[f"episodic_return_{name}"]) for name in ("mean", "std")))
+    value = json.dumps(" +/- ".join(number_text(record[f"episodic_return_{name}"]) for name in ("mean", "std")))
     tags = dict.fromkeys([model.cfg.env_id, "ppo", "deep-reinforcement-learning", "reinforcement-learning", "proximo"])
     return "\n".join([
         "---", "library_name: proximo", "pipeline_tag: reinforcement-learning", "tags:",

@@ -18,6 +18,7 @@ from proximo.models.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_c
 from proximo.models.export.hub import Repository, download, list_files, upload
 from proximo.models.read_folder import read_model
 from proximo.runs.files import read_text
+from proximo.runs.output import return_text
 from proximo.runs.writing import unwritten
 
 MB = 2**20
@@ -202,6 +203,6 @@ def claimed_score(run: Path) -> str:
     if not (run / "model" / RECORD).is_file():
         return ""
     record, how = read_card(run / "model")
-    low, high = record["interval"]
-    return (f"{record['episodic_return_mean']:.2f} ({low:.2f} to {high:.2f}) over {how.episodes} episodes of "
+    mean, low, high = map(return_text, (record["episodic_return_mean"], *record["interval"]))
+    return (f"{mean} ({low} to {high}) over {how.episodes} episodes of "
             f"{record['env_id'][:80]!r}")
