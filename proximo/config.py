@@ -169,6 +169,8 @@ class Config:
     """environment steps between two evaluations (deterministic actions, RUN/model-best is kept); 0: none"""
     eval_episodes: int = setting(8, group="logging", minimum=1, resume="free")
     """episodes of each evaluation"""
+    eval_num_envs: int = setting(8, group="logging", minimum=1, resume="free")
+    """most environments of an evaluation that are open at once, never more than episodes; other numbers play others"""
     eval_env_kwargs: facts.Arguments = setting((), group="logging", resume="free")
     """arguments of the environments of evaluations, key=value; they take precedence over those of env_kwargs"""
     # Machine: libraries, devices and processes; the arithmetic depends on all but device_ids
@@ -236,10 +238,8 @@ class Config:
     def _annealed(self, schedule: str | bool, iteration: Any) -> Any:
         """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
-        if schedule == "linear":
-            return remaining
         cos = math.cos if isinstance(remaining, (int, float)) else remaining.__array_namespace__().cos  # of jax.numpy
-        return 0.5 - 0.5 * cos(math.pi * remaining)
+        return remaining if schedule == "linear" else 0.5 - 0.5 * cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
         """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""

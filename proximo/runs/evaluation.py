@@ -22,7 +22,7 @@ from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
 
 ONE_EACH = ("Evaluations make environments in the process of training. If a process can have only one, use "
-            "--env-workers and --eval-episodes 1.")
+            "--env-workers and --eval-num-envs 1.")
 NONE_DUE = dict.fromkeys(("eval/return_mean", "eval/return_std", "eval/length_mean"), math.nan)
 
 
@@ -87,7 +87,8 @@ class Evaluator:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""
         cfg = self._cfg
         model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
-        found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed))
+        found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed,
+                                                              num_envs=cfg.eval_num_envs))
         if (ended := len(found.returns)) < cfg.eval_episodes:
             raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within {MAX_STEPS:,} steps. "
                              "Give the environment a time limit (for ids of Gymnasium --env-kwargs "

@@ -1,5 +1,7 @@
 """Making environments of which a process can have only one, as those of stable-retro."""
 
+import csv
+
 import pytest
 
 import proximo
@@ -49,5 +51,13 @@ def test_one_environment_trains_and_the_evaluation_says_how_it_gets_a_process(tm
     proximo.train("ppo", env=Alone, num_envs=1, num_steps=32, total_timesteps=32, eval_every=32, env_workers=0,
                   logger="none", run_dir=tmp_path / "run")
     (said,) = [one.message for one in caplog.records if one.message.startswith("No evaluation after 32 steps")]
-    assert said.endswith("one, use --env-workers and --eval-episodes 1.") and "one emulator" in said
+    assert said.endswith("one, use --env-workers and --eval-num-envs 1.") and "one emulator" in said
     assert not Alone.open
+
+
+def test_evaluations_open_as_many_environments_as_they_are_told(tmp_path):
+    """One after the other plays all episodes, where training has a process for its own environment."""
+    run = proximo.train("ppo", env=Alone, num_envs=1, num_steps=32, total_timesteps=32, eval_every=32, eval_episodes=3,
+                        eval_num_envs=1, env_workers=1, logger="none", run_dir=tmp_path / "run")
+    (row,) = csv.DictReader((run / "metrics.csv").read_text().splitlines())
+    assert float(row["eval/length_mean"]) > 0 and not Alone.open
