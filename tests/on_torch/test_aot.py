@@ -190,6 +190,20 @@ def test_an_intact_library_that_cannot_be_loaded_stays_and_a_damaged_one_is_remo
 
 
 @needs_compiler
+def test_few_rows_allocate_nothing_and_are_computed_in_vectors(cache):
+    """Acting in four environments: its library does not call torch's allocation or the tanh of single numbers."""
+    torch.manual_seed(5)
+    net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+    example = (torch.cat([p.detach().reshape(-1) for p in net.parameters()]), torch.randn(4, 4), torch.zeros(4, 2))
+    act = compile_ahead(functional(net, lambda x, out: (out.copy_(net(x)),)), example, "acting")
+    act(*example)
+    torch.testing.assert_close(example[-1], net(example[1]).detach())
+    content = next(cache.glob("*.so")).read_bytes()
+    assert b"aoti_torch_delete_tensor_object" in content  # names of functions of torch are in it
+    assert b"aoti_torch_empty_strided" not in content and b"tanhf" not in content
+
+
+@needs_compiler
 def test_operators_that_only_torch_has_are_called_by_the_library(cache):
     """weight_norm and linalg.solve have no C++ code of inductor: it was an error of torch at the first call."""
     example = (torch.tensor([[2.0, 0.0], [1.0, 4.0]]), torch.tensor([[2.0], [9.0]]))
