@@ -77,3 +77,18 @@ def test_an_agent_has_moments_exactly_if_they_are_asked_for(framework, asked, he
         next(runs)
     assert (f"this one has 0. Put the network of the value function into one (proximo.on_{framework.name}.value_norm)"
             in str(error.value)) == asked
+
+
+def test_an_agent_with_two_of_them_is_refused(framework):
+    """The loss and the moments would be those of one."""
+    folder = f"proximo.on_{framework.name}"
+    assemble, critic = import_module(f"{folder}.assemble").assemble, import_module(f"{folder}.value_norm").NormalizedCritic
+
+    def make_agent(spec, cfg):
+        agent = assemble(spec, cfg)
+        agent.other = critic(agent.critic)
+        return agent
+
+    cfg = Config(norm_value=True, framework=framework.name, num_steps=8, total_timesteps=32)
+    with framework.float32(), pytest.raises(proximo.UsageError, match="one NormalizedCritic, and this one has 2"):
+        next(proximo.iterations(cfg, make_agent=make_agent))
