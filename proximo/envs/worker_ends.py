@@ -21,7 +21,11 @@ FAULT_SECONDS = 1.0  # for workers in a step that may never end, after a fault o
 
 
 def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
-    """Let all workers close their environments and end. Those that have not ended after some seconds are killed."""
+    """Let all workers close their environments and end. Those that have not ended after some seconds are killed.
+
+    Nothing else may end them: Gymnasium's close(), and multiprocessing at the end of the program, wait for processes
+    that leave SIGTERM to their parent.
+    """
     for pipe in vector.parent_pipes:
         if pipe is not None:
             with suppress(OSError):  # it has ended
@@ -30,6 +34,10 @@ def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
     for process in vector.processes:
         process.join(max(end - time.monotonic(), 0))
     kill_all(vector.processes)
+    for pipe in filter(None, vector.parent_pipes):
+        pipe.close()
+    vector.error_queue.close()
+    vector.closed = True
 
 
 def find_dead(vector: AsyncVectorEnv[Any, Any], first: int = 0) -> tuple[int, str] | None:

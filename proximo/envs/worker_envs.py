@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -71,7 +72,9 @@ class WorkerEnvs:
         self._booleans = (*FLAGS, "obs", "final_obs") if self.obs_dtype == np.bool_ else FLAGS  # arrive as int8
         self.bundles = [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
                                 self.action_space, self._action_dtype) for k in range(workers)]
-        self._vector: AsyncVectorEnv[Any, Any] | None = _start_workers(self.bundles, timeout, name)
+        vector = _start_workers(self.bundles, timeout, name)
+        self._vector: AsyncVectorEnv[Any, Any] | None = vector
+        self._at_exit = Finalize(self, end_all, (vector, END_SECONDS), exitpriority=0)  # if nobody calls close()
 
     def reset(self) -> Step:
         self._time = 0
@@ -200,17 +203,9 @@ class WorkerEnvs:
     def close(self) -> None:
         """Close the environments and end all workers within seconds, whatever they are doing."""
         if self._vector is not None:
-            self._end(END_SECONDS if self._vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
-
-    def _end(self, seconds: float) -> None:
-        vector, self._vector = self._vector, None
-        if vector is None:
-            return
-        end_all(vector, seconds)
-        for pipe in filter(None, vector.parent_pipes):
-            pipe.close()
-        vector.error_queue.close()
-        vector.closed = True  # Gymnasium's close() would wait for answers that cannot come
+            vector, self._vector = self._vector, None
+            self._at_exit.cancel()
+            end_all(vector, END_SECONDS if vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
 
 
 @trusted_modules()
@@ -234,8 +229,10 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
     try:
         AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False, worker=run_worker)
         return vector
-    except Exception as error:
+    except BaseException as error:
         kill_started()
+        if not isinstance(error, Exception):
+            raise
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error

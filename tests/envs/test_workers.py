@@ -1,5 +1,6 @@
 """Worker processes equal one process, and report workers that raise, die, stop or hang."""
 
+import gc
 import multiprocessing
 import os
 import queue
@@ -306,6 +307,38 @@ def test_signals_to_all_processes_are_left_to_the_parent(called_before, number):
         os.kill(pid, number)
     assert envs.step(np.zeros(4, int)).valid.all()
     envs.close()
+
+
+ENDS = """
+import sys
+from proximo.config import Config
+from proximo.envs.gym import make_gym
+from tests.support.workers import running_workers
+
+if __name__ == "__main__":
+    sys.kept = make_gym(Config(env_workers=2), [1, 2])
+    sys.kept.reset()
+    print(*running_workers(sys.kept))
+"""
+
+
+def test_a_program_ends_without_closing_its_environments(tmp_path):
+    """The standard library would send SIGTERM to the workers, and wait for their ends."""
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"PYTHONPATH": os.getcwd()})
+    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == 2
+    assert have_ended(map(int, done.stdout.split()))
+
+
+def test_environments_that_are_dropped_end_their_workers():
+    envs = make_envs()
+    envs.reset()
+    pids = running_workers(envs)
+    del envs
+    gc.collect()
+    assert len(pids) == 2 and have_ended(pids)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
