@@ -96,8 +96,9 @@ def close_env(env: gym.Env, name: str) -> str:
         with time_limit(CLOSE_SECONDS, "close()"):
             env.close()
     except (Exception, SystemExit) as error:
-        if not callable(hidden := getattr(env.unwrapped, "close", None)):
-            fault = (f"{type(env.unwrapped).__name__} has an attribute close, a {type(hidden).__name__}, in place of "
+        inner = getattr(env, "unwrapped", env)
+        if not callable(hidden := getattr(inner, "close", None)):
+            fault = (f"{type(inner).__name__} has an attribute close, a {type(hidden).__name__}, in place of "
                      "its method close(), which is not called. Give the attribute another name")
             warn_once(f"{fault}.")
             return fault

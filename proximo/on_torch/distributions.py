@@ -13,7 +13,7 @@ LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Categorical:
-    """One choice of A from `logits` (..., A), which already are MASKED where `mask` (..., A) is False."""
+    """One choice of A from `logits` (..., A), which are MASKED where the mask (..., A) is False."""
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self.logits, self.mask = logits, mask
