@@ -33,7 +33,8 @@ def failure_of(trial: "Trial", study: "Study", code: int | None, folder: Path, l
     """
     import optuna
 
-    sentence = f"{folder}: {lines.splitlines()[-1]}"
+    last = lines.rpartition("\n")[2]
+    sentence = f"{folder}: {last or 'its log is empty'}"  # a full disk may leave it empty
     if code == UsageError.exit_code and not has_trained(study):
         return TrialRefusedError(lines)
     if code == FilesError.exit_code:

@@ -53,7 +53,7 @@ def find_dead(vector: AsyncVectorEnv[Any, Any], first: int = 0) -> tuple[int, st
 
 
 def kill_all(processes: Iterable[Any]) -> None:
-    """Kill processes, and on Linux what they have started, such as the engine of a game; wait for their ends."""
+    """Kill processes and wait for their ends. On Linux, also kill what they have started, such as engines of games."""
     started = descendants([process.pid for process in processes if process.exitcode is None])
     for process in processes:
         process.kill()

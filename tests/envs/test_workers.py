@@ -1,6 +1,5 @@
 """Worker processes equal one process, and report workers that raise, die, stop or hang."""
 
-import gc
 import multiprocessing
 import os
 import queue
@@ -333,15 +332,6 @@ def test_a_program_ends_without_closing_its_environments(tmp_path):
                           env=os.environ | {"PYTHONPATH": os.getcwd()})
     assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == 2
     assert have_ended(map(int, done.stdout.split()))
-
-
-def test_environments_that_are_dropped_end_their_workers():
-    envs = make_envs()
-    envs.reset()
-    pids = running_workers(envs)
-    del envs
-    gc.collect()
-    assert len(pids) == 2 and have_ended(pids)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
