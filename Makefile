@@ -6,6 +6,8 @@ RUN := runs/demo
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
+# every command would compile torch and Proximo again, which takes it 5 s more (images of containers often set this)
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test gpu long eject faults coverage lint site clean chaos stranger
 
