@@ -15,8 +15,8 @@ IN_PLACE = ("fill",)  # methods that only write
 def alias_attribute(library: Library) -> dict[Definition, list[Edit]]:
     """Return the edits that write `self.b` for `self.a`, where the only assignment to it is `self.a = self.b`."""
     definitions = list(library.definitions.values())
-    stores = Counter(node.attr for one in definitions for node in walk(one.node)
-                     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    stores = Counter(node.attr for one in definitions for node in walk(one.node, ast.Attribute)
+                     if isinstance(node.ctx, ast.Store))
     for definition in definitions:
         for node in walk(definition.node):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
@@ -32,14 +32,14 @@ def alias_attribute(library: Library) -> dict[Definition, list[Edit]]:
 def local_attribute(library: Library) -> dict[Definition, list[Edit]]:
     """Return the edits that make an attribute a local name, where only __init__ knows it."""
     definitions = list(library.definitions.values())
-    every = Counter(node.attr for one in definitions for node in walk(one.node) if isinstance(node, ast.Attribute))
+    every = Counter(node.attr for one in definitions for node in walk(one.node, ast.Attribute))
     for definition in definitions:
         for function in (one for name, one in definition.functions() if name.endswith(".__init__")):
             own = [node for node in walk(function) if _is_own(node)]
             for name in dict.fromkeys(node.attr for node in own if isinstance(node.ctx, ast.Store)):
                 uses = [node for node in own if node.attr == name]
-                stores = [node for node in walk(function) if isinstance(node, ast.Assign)
-                          and any(one in node.targets[0].__dict__.get("elts", node.targets) for one in uses)]
+                stores = [node for node in walk(function, ast.Assign)
+                          if any(one in node.targets[0].__dict__.get("elts", node.targets) for one in uses)]
                 if every[name] == len(uses) > 1 and len(stores) == 1 and _may_be_local(function, name, stores[0]):
                     return {definition: [Edit(*definition.span(node), name.strip("_")) for node in uses]}
     return {}
@@ -48,7 +48,7 @@ def local_attribute(library: Library) -> dict[Definition, list[Edit]]:
 def _may_be_local(function: Function, name: str, store: ast.Assign) -> bool:
     """Return whether the name of an attribute is free in a function, or belongs to what is stored in it."""
     local, inside = name.strip("_"), walk(store.value)
-    return all(node in inside for node in walk(function) if isinstance(node, ast.Name) and node.id == local)
+    return all(node in inside for node in walk(function, ast.Name) if node.id == local)
 
 
 def write_only_attribute(library: Library) -> dict[Definition, list[Edit]]:
@@ -57,8 +57,7 @@ def write_only_attribute(library: Library) -> dict[Definition, list[Edit]]:
     for definition in definitions:
         stored = {node.attr for node in walk(definition.node) if _is_own(node) and isinstance(node.ctx, ast.Store)}
         for name in sorted(stored):
-            uses = [node for one in definitions for node in walk(one.node)
-                    if isinstance(node, ast.Attribute) and node.attr == name]
+            uses = [node for one in definitions for node in walk(one.node, ast.Attribute) if node.attr == name]
             writers = list(_writers(definition, name))
             if len(writers) == len(uses) and any(isinstance(node.ctx, ast.Load) for node in uses):
                 return {definition: [delete(definition, node) for node in writers]}

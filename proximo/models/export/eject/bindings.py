@@ -77,9 +77,9 @@ def bind_attributes(target: ast.expr, value: ast.expr | None, found: Bindings) -
 def free_names(definition: Definition) -> set[str]:
     """Return the names that a definition reads and does not bind itself."""
     functions = [node for _, node in definition.functions()]
-    inside = {id(node) for function in functions for node in walk(function)}
-    found = {node.id for node in walk(definition.node)
-             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside}
+    inside = {id(node) for function in functions for node in walk(function, ast.Name)}
+    found = {node.id for node in walk(definition.node, ast.Name)
+             if isinstance(node.ctx, ast.Load) and id(node) not in inside}
     for function in functions:
         found |= loaded_names(function) - bindings(function).keys()
         for part in (*function.decorator_list, function.args, *filter(None, [function.returns])):

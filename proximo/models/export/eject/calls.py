@@ -90,8 +90,8 @@ def _calls_in(scope: Scope, named: Named) -> tuple[list[tuple[str, Call]], set[s
     tree = scope.function if scope.function is not None else scope.definition.node
     found, handled = [], set()
     quoted, unclear = inside_texts(tree), set[str]()
-    for node in walk(tree):
-        if not isinstance(node, ast.Call) or id(node) in quoted:
+    for node in walk(tree, ast.Call):
+        if id(node) in quoted:
             continue
         partial = called_name(node) == "partial" and bool(node.args)
         callee = node.args[0] if partial else node.func
@@ -116,13 +116,14 @@ def _is_field(scope: Scope, callee: ast.Attribute) -> bool:
 
 def inside_texts(tree: ast.AST) -> set[int]:
     """Return the nodes inside f-strings, whose places Python 3.11 does not know."""
-    return {id(part) for node in walk(tree) if isinstance(node, ast.JoinedStr) for part in walk(node)}
+    return {id(part) for node in walk(tree, ast.JoinedStr) for part in walk(node)}
 
 
 def _other_uses(scope: Scope, tree: ast.AST, handled: set[ast.expr]) -> Iterator[str]:
-    skipped = {id(part) for node in walk(tree) for name in ("annotation", "returns")
-               if isinstance(getattr(node, name, None), ast.AST) for part in walk(getattr(node, name))}
-    for node in walk(tree):
+    skipped = {id(part) for node in walk(tree, ast.arg, ast.AnnAssign, ast.FunctionDef)
+               for kind in (getattr(node, "annotation", None), getattr(node, "returns", None)) if kind is not None
+               for part in walk(kind)}
+    for node in walk(tree, ast.Name, ast.Attribute):
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in handled
                 and id(node) not in skipped and node.id in scope.known.library.places
                 and node.id not in scope.bindings):

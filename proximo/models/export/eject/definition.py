@@ -1,7 +1,6 @@
 """One function, class or constant of the library as text that is edited, and as a syntax tree that is read."""
 
 import ast
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Function = ast.FunctionDef
@@ -38,6 +37,7 @@ class Definition:
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
+        self._functions = self._find_functions()
         self._read: tuple[set[str], set[str]] | None = None
 
     def apply(self, edits: list[Edit]) -> bool:
@@ -96,20 +96,20 @@ class Definition:
         """Return the place of whole lines, with the line break after them."""
         return self._starts[first - 1], min(self._starts[last], len(self.text))
 
-    def functions(self) -> Iterator[tuple[str, Function]]:
-        """Yield ("name", node) for a function, ("Class.method", node) for every method of a class."""
+    def functions(self) -> list[tuple[str, Function]]:
+        """Return [("name", node)] for a function, ("Class.method", node) for every method of a class."""
+        return self._functions
+
+    def _find_functions(self) -> list[tuple[str, Function]]:
         if isinstance(self.node, ast.FunctionDef):
-            yield self.name, self.node
-        elif isinstance(self.node, ast.ClassDef):
-            for node in self.node.body:
-                if isinstance(node, ast.FunctionDef):
-                    yield f"{self.name}.{node.name}", node
+            return [(self.name, self.node)]
+        body = self.node.body if isinstance(self.node, ast.ClassDef) else []
+        return [(f"{self.name}.{node.name}", node) for node in body if isinstance(node, ast.FunctionDef)]
 
     def read_attributes(self) -> tuple[set[str], set[str]]:
         """Return the attributes of `self`, and those of other objects, that are read."""
         if self._read is None:
-            read = [node for node in walk(self.node) if isinstance(node, ast.Attribute)
-                    and isinstance(node.ctx, ast.Load)]
+            read = [node for node in walk(self.node, ast.Attribute) if isinstance(node.ctx, ast.Load)]
             own = {node.attr for node in read if code_of(node.value) == "self"}
             self._read = own, {node.attr for node in read if code_of(node.value) != "self"}
         return self._read
@@ -121,12 +121,14 @@ def apply_all(edits: dict[Definition, list[Edit]]) -> bool:
     return any(changed)
 
 
-def walk(node: Any) -> list[Any]:
-    """Return a node and all nodes inside it. The list is kept, because trees are never changed in place."""
+def walk(node: Any, *kinds: type[Any]) -> list[Any]:
+    """Return a node and all nodes inside it, or those of some kinds. The lists are kept: no tree changes in place."""
     if not hasattr(node, "inside"):
-        node.inside = list(ast.walk(node))
-    inside: list[Any] = node.inside
-    return inside
+        node.inside = {(): list(ast.walk(node))}
+    inside: dict[tuple[type[Any], ...], list[Any]] = node.inside
+    if kinds not in inside:
+        inside[kinds] = [one for one in inside[()] if isinstance(one, kinds)]
+    return inside[kinds]
 
 
 def code_of(node: Any) -> str:
@@ -163,4 +165,4 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def loaded_names(tree: ast.AST) -> set[str]:
     """Return all names that are read anywhere in a tree."""
-    return {node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return {node.id for node in walk(tree, ast.Name) if isinstance(node.ctx, ast.Load)}

@@ -196,7 +196,7 @@ def _applied(scope: Scope, node: ast.Call) -> str | None:
     body: Any = function.body if isinstance(function, ast.Lambda) else getattr(function.body[0], "value", None)
     text, start = scope.definition.segment(body), scope.definition.span(body)[0]
     given = {arg.arg: scope.definition.segment(one) for arg, one in zip(function.args.args, node.args)}
-    places = [one for one in walk(body) if isinstance(one, ast.Name) and one.id in given]
+    places = [one for one in walk(body, ast.Name) if one.id in given]
     if len(places) > len(given):
         return None
     for one in sorted(places, key=scope.definition.span, reverse=True):
@@ -207,9 +207,8 @@ def _applied(scope: Scope, node: ast.Call) -> str | None:
 
 def _short_function(outer: ast.FunctionDef, name: str) -> ast.FunctionDef | None:
     """Return a function inside another one that returns one expression and is used once, or returns its argument."""
-    found = [node for node in walk(outer)
-             if isinstance(node, ast.FunctionDef) and node.name == name and node is not outer]
-    uses = [node for node in walk(outer) if isinstance(node, ast.Name) and node.id == name]
+    found = [node for node in walk(outer, ast.FunctionDef) if node.name == name and node is not outer]
+    uses = [node for node in walk(outer, ast.Name) if node.id == name]
     if len(found) != 1 or len(found[0].body) != 1:
         return None
     only = found[0].body[0]

@@ -48,8 +48,8 @@ def inline_body(call: Call, definition: Definition, function: Function, most: in
         return None
     assigned = [f"{name} = {text}" for name, text in bound.items() if name not in names and name != text]
     copy = Definition(definition.name, definition.module, definition.text)
-    copy.apply([Edit(*copy.span(node), names[node.id]) for node in walk(_same(copy, function))
-                if isinstance(node, ast.Name) and node.id in names and names[node.id] != node.id])
+    copy.apply([Edit(*copy.span(node), names[node.id]) for node in walk(_same(copy, function), ast.Name)
+                if node.id in names and names[node.id] != node.id])
     return _written(call.scope.definition, statement, copy, _same(copy, function), assigned)
 
 
@@ -62,9 +62,9 @@ def _statement_of(call: Call) -> ast.stmt | None:
 
 
 def _returns(function: Function) -> list[ast.Return]:
-    inner = {id(part) for node in walk(function) if isinstance(node, (ast.FunctionDef, ast.Lambda))
-             and node is not function for part in walk(node)}
-    return [node for node in walk(function) if isinstance(node, ast.Return) and id(node) not in inner]
+    inner = {id(part) for node in walk(function, ast.FunctionDef, ast.Lambda)
+             if node is not function for part in walk(node)}
+    return [node for node in walk(function, ast.Return) if id(node) not in inner]
 
 
 def _tail(function: Function) -> ast.stmt:
@@ -114,12 +114,12 @@ def _bound(call: Call, definition: Definition, function: Function) -> Texts | No
 
 
 def _stored(function: Function) -> set[str]:
-    return {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {node.id for node in walk(function, ast.Name) if isinstance(node.ctx, ast.Store)}
 
 
 def _renamed(function: Function, statement: ast.stmt, bound: Texts) -> Texts | None:
     """Return the names of the function that have another text in the caller."""
-    stored, reads = _stored(function), [node.id for node in walk(function) if isinstance(node, ast.Name)]
+    stored, reads = _stored(function), [node.id for node in walk(function, ast.Name)]
     names = {}
     for name, text in bound.items():
         node = ast.parse(text, mode="eval").body
@@ -160,7 +160,7 @@ def _taken_apart(call: Call, function: Function, statement: ast.stmt) -> set[str
     found = set()
     for one in record.keywords:
         name = one.value.id if isinstance(one.value, ast.Name) else ""
-        places = [node.lineno for node in walk(caller) if isinstance(node, ast.Name) and node.id == name]
+        places = [node.lineno for node in walk(caller, ast.Name) if node.id == name]
         pairs: Bindings = {}
         for node in caller.body:
             if isinstance(node, ast.Assign) and places and node.lineno == min(places):
@@ -175,12 +175,12 @@ def _is_safe(call: Call, function: Function, names: Texts, same: set[str]) -> bo
     """Return whether no name of the function means something else in the caller."""
     caller = call.scope.function
     assert caller is not None
-    inner = {id(part) for node in walk(function) if isinstance(node, ast.JoinedStr) for part in walk(node)}
+    inner = {id(part) for node in walk(function, ast.JoinedStr) for part in walk(node)}
     if any(isinstance(node, ast.Name) and id(node) in inner and names.get(node.id, node.id) != node.id
            for node in walk(function)):
         return False
     own = {name for name in bindings(function) if name not in names and name not in _inner_names(function)}
-    outer = bindings(caller).keys() | {node.id for node in walk(caller) if isinstance(node, ast.Name)}
+    outer = bindings(caller).keys() | {node.id for node in walk(caller, ast.Name)}
     given = {name for text in names.values() for name in loaded_names(ast.parse(text))}
     free = loaded_names(function) - bindings(function).keys()
     if free & bindings(caller).keys() or given & _inner_names(function):
@@ -190,10 +190,9 @@ def _is_safe(call: Call, function: Function, names: Texts, same: set[str]) -> bo
 
 def _inner_names(function: Function) -> set[str]:
     """Return the names that only comprehensions bind."""
-    inner = {name.id for node in walk(function) if isinstance(node, ast.comprehension) for name in walk(node.target)
-             if isinstance(name, ast.Name)}
-    parts = {id(name) for node in walk(function) if isinstance(node, ast.comprehension) for name in walk(node.target)}
-    own = {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    inner = {name.id for node in walk(function, ast.comprehension) for name in walk(node.target, ast.Name)}
+    parts = {id(name) for node in walk(function, ast.comprehension) for name in walk(node.target)}
+    own = {node.id for node in walk(function, ast.Name) if isinstance(node.ctx, ast.Store)
            and id(node) not in parts}
     return inner - own
 

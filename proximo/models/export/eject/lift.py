@@ -15,7 +15,7 @@ def lift_function(library: Library) -> bool:
     """Move one function to the top of the file. Return whether there was one."""
     for definition in list(library.definitions.values()):
         for _, outer in definition.functions():
-            for inner in (node for node in walk(outer) if isinstance(node, ast.FunctionDef) and node is not outer):
+            for inner in (node for node in walk(outer, ast.FunctionDef) if node is not outer):
                 if _may_be_lifted(library, outer, inner):
                     _lift(library, definition, outer, inner)
                     return True
@@ -24,12 +24,12 @@ def lift_function(library: Library) -> bool:
 
 def _may_be_lifted(library: Library, outer: Function, inner: Function) -> bool:
     """Return whether a function is passed on within the program, and reads only names that are bound once around it."""
-    calls = [node for node in walk(outer) if isinstance(node, ast.Call)]
+    calls = walk(outer, ast.Call)
     called = {id(node.func) for node in calls}
     called |= {id(one) for node in calls for one in node.args if _is_of_package(library, node.func)}
-    uses = [node for node in walk(outer) if isinstance(node, ast.Name) and node.id == inner.name]
+    uses = [node for node in walk(outer, ast.Name) if node.id == inner.name]
     passed = any(id(node) not in called for node in uses)
-    stores = [node.id for node in walk(outer) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    stores = [node.id for node in walk(outer, ast.Name) if isinstance(node.ctx, ast.Store)]
     given = {arg.arg for arg in parameters(outer)}
     once = all(stores.count(name) + (name in given) == 1 for name in _captured(outer, inner))
     return passed and once and inner.name not in CLOSURES | library.places.keys() | loaded_names(inner)
@@ -65,7 +65,7 @@ def _lift(library: Library, definition: Definition, outer: Function, inner: Func
 
 
 def _uses(definition: Definition, outer: Function, inner: Function, captured: list[str]) -> Iterator[Edit]:
-    calls = {id(node.func): node for node in walk(outer) if isinstance(node, ast.Call)}
+    calls = {id(node.func): node for node in walk(outer, ast.Call)}
     for node in walk(outer):
         if not isinstance(node, ast.Name) or node.id != inner.name or not captured:
             continue

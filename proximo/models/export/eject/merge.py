@@ -40,8 +40,8 @@ def _merge(base: Definition, heir: Definition) -> None:
     header = Edit(start, end, ", ".join([*bases, *others]))
     if not (bases or others):
         header = Edit(start - 1, end + 1, "")
-    calls = [Edit(*heir.span(node), f"self.{renamed(node.attr)}") for node in walk(heir.node)
-             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()"
+    calls = [Edit(*heir.span(node), f"self.{renamed(node.attr)}") for node in walk(heir.node, ast.Attribute)
+             if ast.unparse(node.value) == "super()"
              and f"{base.name}.{node.attr}" in above]
     position = heir.lines_span(place, place)[0] if place <= (heir.node.end_lineno or 0) else len(heir.text)
     lead = "" if position < len(heir.text) else "\n\n"

@@ -43,13 +43,12 @@ def removable_parameters(definition: Definition, function: Function,
     None instead of a text: the body does not read the parameter.
     """
     found: dict[str, str | None] = {}
-    read = {node.id for one in without_docstring(function.body) for node in walk(one)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    read |= {node.target.id for node in walk(function)
-             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    read = {node.id for one in without_docstring(function.body) for node in walk(one, ast.Name)
+            if isinstance(node.ctx, ast.Load)}
+    read |= {node.target.id for node in walk(function, ast.AugAssign) if isinstance(node.target, ast.Name)}
     quoted = inside_texts(function)
-    stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and id(node) in quoted}
-    stored |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored = {node.id for node in walk(function, ast.Name) if id(node) in quoted}
+    stored |= {node.id for node in walk(function, ast.Name) if isinstance(node.ctx, ast.Store)}
     for arg in parameters(function):
         if arg.arg == "self":
             continue

@@ -11,7 +11,7 @@ from proximo.models.export.eject.values import Scope
 def polish_edits(scope: Scope, function: Function) -> list[Edit]:
     """Return the edits that leave out names which only pass a value on, and mark those that nothing reads."""
     reads: dict[str, int] = {}
-    for node in walk(function):
+    for node in walk(function, ast.Name, ast.AugAssign):
         name = node.target if isinstance(node, ast.AugAssign) else node
         if isinstance(name, ast.Name) and (isinstance(name.ctx, ast.Load) or name is not node):
             reads[name.id] = reads.get(name.id, 0) + 1
@@ -64,8 +64,7 @@ def _loop_edits(definition: Definition, node: ast.For | ast.comprehension, reads
 
 def _alias_edits(scope: Scope, function: Function, reads: dict[str, int]) -> list[Edit]:
     """Write a name where another name for it was used."""
-    quoted = {part.id for node in walk(function) if isinstance(node, ast.JoinedStr) for part in walk(node)
-              if isinstance(part, ast.Name)}
+    quoted = {part.id for node in walk(function, ast.JoinedStr) for part in walk(node, ast.Name)}
     for node in [*function.body, *(one for each in function.body if isinstance(each, ast.With) for one in each.body)]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
@@ -80,12 +79,11 @@ def _alias_edits(scope: Scope, function: Function, reads: dict[str, int]) -> lis
         if once or short:
             text = scope.definition.segment(value)
             return [replace_statement(scope.definition, node, "pass"),
-                    *(Edit(*scope.definition.span(one), text) for one in walk(function)
-                      if isinstance(one, ast.Name) and one.id == target.id and isinstance(one.ctx, ast.Load))]
+                    *(Edit(*scope.definition.span(one), text) for one in walk(function, ast.Name)
+                      if one.id == target.id and isinstance(one.ctx, ast.Load))]
     return []
 
 
 def _is_inside_loop(function: Function, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name for node in walk(function)
-               if isinstance(node, (ast.For, ast.FunctionDef, ast.Lambda)) and node is not function
-               for one in walk(node))
+    return any(one.id == name for node in walk(function, ast.For, ast.FunctionDef, ast.Lambda) if node is not function
+               for one in walk(node, ast.Name))

@@ -23,6 +23,8 @@ from proximo.models.export.eject.unused import (
 from proximo.models.export.eject.value import Value
 from proximo.models.export.eject.values import Knowledge, Scope
 
+READS = (ast.Attribute, ast.Call)  # the nodes that read_names() reads
+
 
 class Program:
     """The definitions that the ejected file is made of.
@@ -60,8 +62,8 @@ class Program:
         types = ERRORS | dict(self.facts.types)
         if definition.name in ("Step", "Episode") or definition.module.__name__.startswith("proximo.envs."):
             types["Array"] = types["HostArray"]
-        definition.apply([Edit(*definition.span(node), types[node.id]) for node in walk(definition.node)
-                          if isinstance(node, ast.Name) and node.id in types])
+        definition.apply([Edit(*definition.span(node), types[node.id]) for node in walk(definition.node, ast.Name)
+                          if node.id in types])
         self.library.imports.setdefault("np", Import("import numpy as np", np))
 
     def scopes(self) -> Iterator[Scope]:
@@ -70,7 +72,7 @@ class Program:
             yield from self.own_scopes(definition)
 
     def own_scopes(self, definition: Definition) -> Iterator[Scope]:
-        functions = list(definition.functions())
+        functions = definition.functions()
         for name, function in functions:
             yield self._scope(definition, name, function)
         if not functions:
@@ -121,16 +123,15 @@ class Program:
     def _attributes(self) -> dict[tuple[str, str], Value]:
         """Return what attributes are that only __init__ sets, and to the same for every object."""
         definitions = self.library.definitions.values()
-        stores = Counter(node.attr for definition in definitions for node in walk(definition.node)
-                         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+        stores = Counter(node.attr for definition in definitions for node in walk(definition.node, ast.Attribute)
+                         if isinstance(node.ctx, ast.Store))
         found = {}
         for scope in self.scopes():
             if scope.function is None or scope.function.name != "__init__":
                 continue
             pairs: Bindings = {}
-            for node in walk(scope.function):
-                if isinstance(node, ast.Assign):
-                    bind_attributes(node.targets[0], node.value, pairs)
+            for node in walk(scope.function, ast.Assign):
+                bind_attributes(node.targets[0], node.value, pairs)
             for name, (given, *_) in pairs.items():
                 value = scope.fixed_value(given) if given is not None and stores[name] == 1 else None
                 if value is not None:
@@ -176,13 +177,13 @@ class Program:
         records = {field for definition in definitions for field in record_fields(definition) or ()}
         methods = [function for definition in definitions if isinstance(definition.node, ast.ClassDef)
                    for _, function in definition.functions() if not _is_special(function.name)]
-        inside = {id(node) for method in methods for node in walk(method)}
-        read, called = _attributes(node for definition in definitions for node in walk(definition.node)
+        inside = {id(node) for method in methods for node in walk(method, *READS)}
+        read, called = _attributes(node for definition in definitions for node in walk(definition.node, *READS)
                                    if id(node) not in inside)
         while found := [method for method in methods if method.name in (read - records) | called]:
             methods = [method for method in methods if method not in found]
             for method in found:
-                more, further = _attributes(walk(method))
+                more, further = _attributes(walk(method, *READS))
                 read, called = read | more, called | further
         return read - {"device"}, (read - records) | called
 
@@ -204,8 +205,8 @@ def _attributes(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
     """Return the attributes that are read, and the names that are called."""
     read, called = set(), set()
     for node in nodes:
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            read.add(node.attr)
-        elif isinstance(node, ast.Call):
+        if isinstance(node, ast.Call):
             called.add(called_name(node))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            read.add(node.attr)
     return read, called

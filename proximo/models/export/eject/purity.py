@@ -30,7 +30,7 @@ def is_pure(node: ast.AST, records: Collection[str] = ()) -> bool:
         node: The expression.
         records: The names of the program's records, which may be made.
     """
-    later = {id(part) for one in walk(node) if isinstance(one, ast.Lambda) for part in walk(one.body)}
+    later = {id(part) for one in walk(node, ast.Lambda) for part in walk(one.body)}
     for one in walk(node):
         if id(one) in later:
             continue

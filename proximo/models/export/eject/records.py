@@ -56,8 +56,7 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
         edits = [_unpacked(call, fields) for call in found]
         if not is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
             continue
-        types = {code_of(node.target): record.segment(node.annotation) for node in walk(record.node)
-                 if isinstance(node, ast.AnnAssign)}
+        types = {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
         values = ", ".join(definition.segment(one) for one in tail.value.args)
         changes = {definition: [Edit(*definition.span(tail.value), values), Edit(*definition.span(function.returns),
                                 f"tuple[{', '.join(types[field] for field in fields)}]")]}
@@ -70,15 +69,15 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
 def _unpacked(call: Call, fields: list[str]) -> list[Edit]:
     """Return the edits of a caller that gives the fields names of their own; none if it does more with the record."""
     caller, own = call.scope.function, call.scope.definition
-    statement = next((node for node in walk(caller) if isinstance(node, ast.Assign) and node.value is call.node), None)
+    statement = next((node for node in walk(caller, ast.Assign) if node.value is call.node), None)
     target = statement.targets[0] if statement is not None else None
     if not isinstance(target, ast.Name):
         return []
-    uses = [node for node in walk(caller) if isinstance(node, ast.Name) and node.id == target.id]
-    read = [node for node in walk(caller) if isinstance(node, ast.Attribute) and is_name(node.value, target.id)]
-    stored = {node.id for node in walk(caller) if isinstance(node, ast.Name)}
-    passed_on = {code_of(node.targets[0]) for node in walk(caller) if isinstance(node, ast.Assign)
-                 and code_of(node.value) == f"{target.id}.{code_of(node.targets[0])}"
+    uses = [node for node in walk(caller, ast.Name) if node.id == target.id]
+    read = [node for node in walk(caller, ast.Attribute) if is_name(node.value, target.id)]
+    stored = {node.id for node in walk(caller, ast.Name)}
+    passed_on = {code_of(node.targets[0]) for node in walk(caller, ast.Assign)
+                 if code_of(node.value) == f"{target.id}.{code_of(node.targets[0])}"
                  and not _is_read_between(caller, code_of(node.targets[0]), call.node, node)}
     if len(uses) != len(read) + 1 or any(field in stored and field not in passed_on for field in fields):
         return []
@@ -124,9 +123,9 @@ def _records_by_name(library: Library, definition: Definition) -> dict[str, set[
 
 def _names_of_others(definition: Definition, record: str) -> set[str]:
     """Return names of something else than the record in a definition: targets of loops, and annotated parameters."""
-    looped = {name.id for node in walk(definition.node) if isinstance(node, (ast.For, ast.comprehension))
-              for name in walk(node.target) if isinstance(name, ast.Name)}
-    annotated = {arg.arg for node in walk(definition.node) if isinstance(node, ast.FunctionDef)
+    looped = {name.id for node in walk(definition.node, ast.For, ast.comprehension)
+              for name in walk(node.target, ast.Name)}
+    annotated = {arg.arg for node in walk(definition.node, ast.FunctionDef)
                  for arg in parameters(node) if arg.annotation is not None and not is_name(arg.annotation, record)}
     return looped | annotated
 
@@ -134,7 +133,7 @@ def _names_of_others(definition: Definition, record: str) -> set[str]:
 def _edits(definition: Definition, record: str, field: str, annotation: str, names: set[str],
            default: str) -> Iterator[Edit]:
     others = _names_of_others(definition, record)
-    read = {id(node.value) for node in walk(definition.node) if isinstance(node, ast.Attribute)}
+    read = {id(node.value) for node in walk(definition.node, ast.Attribute)}
     for node in walk(definition.node):
         if isinstance(node, ast.Attribute) and node.attr == field and _last(node.value) in names and not (
                 isinstance(node.value, ast.Name) and node.value.id in others):

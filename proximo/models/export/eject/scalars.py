@@ -79,7 +79,7 @@ def _record_edits(library: Library, definition: Definition, function: Function, 
         return []
     fields, name = _fields(library, value), code_of(target)
     within = function if isinstance(target, ast.Name) else definition.node
-    read = [node for node in walk(function) if isinstance(node, ast.Attribute) and code_of(node.value) == name]
+    read = [node for node in walk(function, ast.Attribute) if code_of(node.value) == name]
     uses = [node for node in walk(within) if isinstance(node, type(target)) and code_of(node) == name]
     if fields is None or len(uses) != len(read) + 1:
         return []
@@ -100,9 +100,9 @@ def split_parameter(library: Library, definition: Definition, function: Function
         record = code_of(arg.annotation) if arg.annotation is not None else ""
         if record not in library.definitions or record_fields(library.definitions[record]) is None:
             continue
-        read = [node for node in walk(function) if isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name) and node.value.id == arg.arg]
-        uses = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == arg.arg]
+        read = [node for node in walk(function, ast.Attribute)
+                if isinstance(node.value, ast.Name) and node.value.id == arg.arg]
+        uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         fields = list(dict.fromkeys(node.attr for node in read))
         given = [argument_of(call, function, arg.arg) for call in calls]
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
@@ -132,8 +132,7 @@ def split_parameter(library: Library, definition: Definition, function: Function
 
 
 def _types(record: Definition) -> dict[str, str]:
-    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node)
-            if isinstance(node, ast.AnnAssign)}
+    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
 
 
 def push_record(library: Library, definition: Definition, function: Function,
@@ -142,7 +141,7 @@ def push_record(library: Library, definition: Definition, function: Function,
     caller = call.scope.function
     for arg in parameters(function) if caller is not None else ():
         given = argument_of(call, function, arg.arg)
-        made = [node for node in walk(caller) if isinstance(node, ast.Assign) and isinstance(given, ast.Name)
+        made = [node for node in walk(caller, ast.Assign) if isinstance(given, ast.Name)
                 and code_of(node.targets[0]) == given.id and isinstance(node.value, ast.Call)]
         record = made[0].value if made else given
         if not isinstance(record, ast.Call) or _fields(library, record) is None or record.args:
@@ -150,9 +149,9 @@ def push_record(library: Library, definition: Definition, function: Function,
         if not all(_is_fixed(library, caller, one.value) for one in record.keywords):  # type: ignore[arg-type]
             continue
         values = {str(one.arg): one.value for one in record.keywords}
-        read = [node for node in walk(function) if isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name) and node.value.id == arg.arg and node.attr in values]
-        uses = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == arg.arg]
+        read = [node for node in walk(function, ast.Attribute)
+                if isinstance(node.value, ast.Name) and node.value.id == arg.arg and node.attr in values]
+        uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         outer = {name for node in read for name in loaded_names(values[node.attr]) if name in bindings(caller)}  # type: ignore[arg-type]
         names = _names_inside(function, call, sorted(outer))
         if names is None or len(read) != len(uses) or not isinstance(given, (ast.Name, ast.Call)):
@@ -168,8 +167,8 @@ def push_function(library: Library, definition: Definition, function: Function,
     caller = call.scope.function
     for arg in parameters(function) if caller is not None else ():
         given = argument_of(call, function, arg.arg)
-        called = {id(node.func) for node in walk(function) if isinstance(node, ast.Call)}
-        uses = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == arg.arg]
+        called = {id(node.func) for node in walk(function, ast.Call)}
+        uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         partial = isinstance(given, ast.Call) and called_name(given) == "partial"
         named = isinstance(given, (ast.Name, ast.Attribute)) and all(id(node) in called for node in uses) and uses
         if not isinstance(given, ast.expr) or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
@@ -187,7 +186,7 @@ def push_function(library: Library, definition: Definition, function: Function,
 def _names_inside(function: Function, call: Call, outer: list[str]) -> dict[str, str] | None:
     """Return what each name of the caller is called inside a function; None if that is not possible."""
     found = {}
-    stored = {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored = {node.id for node in walk(function, ast.Name) if isinstance(node.ctx, ast.Store)}
     for name in outer:
         own = [arg.arg for arg in parameters(function) if arg.arg not in stored and isinstance(
             one := argument_of(call, function, arg.arg), ast.Name) and one.id == name]
@@ -214,7 +213,7 @@ def _pushed(definition: Definition, function: Function, call: Call, arg: ast.arg
 def _text_inside(own: Definition, value: ast.expr, names: dict[str, str]) -> str:
     """Return the text of an expression of the caller with the names that a function has for its parts."""
     text, start = own.segment(value), own.span(value)[0]
-    for node in sorted((one for one in walk(value) if isinstance(one, ast.Name) and one.id in names),
+    for node in sorted((one for one in walk(value, ast.Name) if one.id in names),
                        key=own.span, reverse=True):
         first, last = (place - start for place in own.span(node))
         text = text[:first] + names[node.id] + text[last:]

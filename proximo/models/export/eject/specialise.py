@@ -103,9 +103,9 @@ class Specialiser(Program):
 
     def _read_of_config(self) -> tuple[set[str], set[str]]:
         """Return the fields, properties and methods of the configuration that are read."""
-        found = {node.attr for definition in self.library.definitions.values() for node in walk(definition.node)
-                 if isinstance(node, ast.Attribute) and code_of(node.value) in (
-                     ("self",) if definition.name == "Config" else ("cfg", "self._cfg"))}
+        found = {node.attr for definition in self.library.definitions.values()
+                 for node in walk(definition.node, ast.Attribute)
+                 if code_of(node.value) in (("self",) if definition.name == "Config" else ("cfg", "self._cfg"))}
         return found, found
 
     def _unused(self) -> bool:
@@ -194,10 +194,9 @@ class Specialiser(Program):
 
     def _taken(self) -> set[str]:
         """Return the methods that are read without being called: passed on."""
-        calls = {id(node.func) for one in self.library.definitions.values() for node in walk(one.node)
-                 if isinstance(node, ast.Call)}
-        found = [(one.name, node) for one in self.library.definitions.values() for node in walk(one.node)
-                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in calls]
+        calls = {id(node.func) for one in self.library.definitions.values() for node in walk(one.node, ast.Call)}
+        found = [(one.name, node) for one in self.library.definitions.values() for node in walk(one.node, ast.Attribute)
+                 if isinstance(node.ctx, ast.Load) and id(node) not in calls]
         names = {node.attr for _, node in found if code_of(node.value) != "self"}
         own = {f"{name}.{node.attr}" for name, node in found}
         return own | {name for definition in self.library.definitions.values() for name, _ in definition.functions()
@@ -206,8 +205,8 @@ class Specialiser(Program):
     def _called_of_others(self, calls: dict[str, list[Call]]) -> set[str]:
         """Return the methods with a name that is also called of objects whose class is not known."""
         known = {id(call.node) for each in calls.values() for call in each}
-        names = {node.func.attr for one in self.library.definitions.values() for node in walk(one.node)
-                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and id(node) not in known}
+        names = {node.func.attr for one in self.library.definitions.values() for node in walk(one.node, ast.Call)
+                 if isinstance(node.func, ast.Attribute) and id(node) not in known}
         return {name for definition in self.library.definitions.values() for name, _ in definition.functions()
                 if "." in name and name.rpartition(".")[2] in names}
 
@@ -217,7 +216,7 @@ class Specialiser(Program):
             return True
         definitions = list(self.library.definitions.values())
         if apply_all({definition: local_edits(self.library, definition, function) for definition in definitions
-                      for _, function in list(definition.functions())[:1]}):
+                      for _, function in definition.functions()[:1]}):
             return True
         calls, other = self.calls()
         for definition in definitions:

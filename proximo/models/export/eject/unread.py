@@ -18,7 +18,7 @@ def unread_key(library: Library) -> Edits:
     """Return the edits that leave out one entry of a dictionary which is only written, with what writes it."""
     definitions, uses = list(library.definitions.values()), _texts(library)
     for definition in definitions:
-        for table in (node for node in walk(definition.node) if isinstance(node, ast.Dict)):
+        for table in walk(definition.node, ast.Dict):
             for key in table.keys:
                 if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or not key.value.isidentifier():
                     continue
@@ -37,7 +37,7 @@ def unread_name(library: Library) -> Edits:
     """Return the edits that leave out one of the names that a loop makes arrays for, where nothing else names it."""
     uses = _texts(library)
     for definition in library.definitions.values():
-        for loop in (node for node in walk(definition.node) if isinstance(node, ast.DictComp)):
+        for loop in walk(definition.node, ast.DictComp):
             names = loop.generators[0].iter
             items = names.elts if isinstance(names, ast.Tuple) else []
             spans = [(*definition.span(one), isinstance(one, ast.Constant) and uses[str(one.value)] == 1)
@@ -49,8 +49,8 @@ def unread_name(library: Library) -> Edits:
 
 def _texts(library: Library) -> Counter[str]:
     """Return how often each text is written in a program."""
-    return Counter(node.value for one in library.definitions.values() for node in walk(one.node)
-                   if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return Counter(node.value for one in library.definitions.values() for node in walk(one.node, ast.Constant)
+                   if isinstance(node.value, str))
 
 
 def _writers(definition: Definition, key: str) -> Iterator[ast.Assign]:
@@ -66,9 +66,9 @@ def _writers(definition: Definition, key: str) -> Iterator[ast.Assign]:
 
 def unread_result(definition: Definition, function: Function, calls: list[Call]) -> Edits:
     """Return the edits that leave out one part of what a function returns which no caller reads."""
-    inner = {id(part) for node in walk(function) if isinstance(node, (ast.FunctionDef, ast.Lambda))
-             and node is not function for part in walk(node)}
-    returns = [node.value for node in walk(function) if isinstance(node, ast.Return) and id(node) not in inner]
+    inner = {id(part) for node in walk(function, ast.FunctionDef, ast.Lambda)
+             if node is not function for part in walk(node)}
+    returns = [node.value for node in walk(function, ast.Return) if id(node) not in inner]
     targets = [_target(call) for call in calls]
     sizes = {len(one.elts) if isinstance(one, ast.Tuple) else 0 for one in (*returns, *targets)}
     hint = function.returns.slice if isinstance(function.returns, ast.Subscript) else None
@@ -89,5 +89,5 @@ def unread_result(definition: Definition, function: Function, calls: list[Call])
 
 def _target(call: Call) -> ast.expr | None:
     caller = call.scope.function
-    return next((node.targets[0] for node in walk(caller) if isinstance(node, ast.Assign) and node.value is call.node),
+    return next((node.targets[0] for node in walk(caller, ast.Assign) if node.value is call.node),
                 None) if caller is not None else None

@@ -15,10 +15,9 @@ READ_AS_A_WHOLE = ("Adam", "Minibatches", "Batch", "Moments")  # iterated, so th
 
 def unused_local_edits(scope: Scope, function: Function) -> list[Edit]:
     """Return the edits that leave out assignments to local names that are never read, or always have one value."""
-    read = {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    outer = {name for node in walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
-    changed = {node.target.id for node in walk(function)
-               if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    read = {node.id for node in walk(function, ast.Name) if isinstance(node.ctx, ast.Load)}
+    outer = {name for node in walk(function, ast.Global, ast.Nonlocal) for name in node.names}
+    changed = {node.target.id for node in walk(function, ast.AugAssign) if isinstance(node.target, ast.Name)}
 
     def is_unused(target: ast.expr) -> bool:
         return isinstance(target, ast.Name) and target.id not in read | outer | changed
@@ -117,7 +116,7 @@ def unused_member_edits(definition: Definition, read: set[str], called: set[str]
                 edits.append(_without_blank_lines(definition, one))
         elif isinstance(one, (ast.AnnAssign, ast.Assign)):
             target = one.target if isinstance(one, ast.AnnAssign) else one.targets[0]
-            names = [name.id for name in walk(target) if isinstance(name, ast.Name)]
+            names = [name.id for name in walk(target, ast.Name)]
             whole = record and definition.name in READ_AS_A_WHOLE
             if not whole and not {*names} & (read | roots):
                 edits.append(delete(definition, one))
@@ -160,7 +159,7 @@ def impure_fields(library: Library) -> set[str]:
     fields = fields_by_record(library)
     found = set[str]()
     for one in library.definitions.values():
-        for node in (each for each in walk(one.node) if isinstance(each, ast.Call)):
+        for node in walk(one.node, ast.Call):
             known = fields.get(code_of(node.func))
             if known is not None or called_name(node) == "_replace":
                 given = [*zip(known or (), node.args), *((each.arg, each.value) for each in node.keywords)]

@@ -27,8 +27,8 @@ def file_text(library: Library, docstring: str) -> str:
     """
     definitions = list(library.definitions.values())
     for definition in definitions:
-        definition.apply([Edit(*definition.span(node), "gym") for node in walk(definition.node)
-                          if isinstance(node, ast.Name) and node.id == "gymnasium"])
+        definition.apply([Edit(*definition.span(node), "gym") for node in walk(definition.node, ast.Name)
+                          if node.id == "gymnasium"])
     original = {normal(line) for module in {one.module.__name__ for one in definitions}
                 for line in _statements(module_text(module))}
     names = {str(getattr(node, name)) for one in definitions for node in walk(one.node)
@@ -51,7 +51,7 @@ def tidy_docstring(definition: Definition, code: str) -> str:
     """Return the text without the sections of docstrings, whose content annotations and comments repeat, and without
     what comments say of things that are not in the program `code`."""
     text = definition.text
-    for node in reversed([one for one in walk(definition.node) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]):
+    for node in reversed(walk(definition.node, ast.FunctionDef, ast.ClassDef)):
         if ast.get_docstring(node) is not None:
             start, end = definition.span(node.body[0])
             name = definition.name if node is definition.node else f"{definition.name}.{node.name}"
@@ -128,8 +128,7 @@ def _reached(library: Library) -> list[str]:
     def visit(name: str) -> None:
         begun.add(name)
         definition = library.definitions[name]
-        names = [node for node in walk(definition.node)
-                 if isinstance(node, ast.Name) and node.id in library.definitions]
+        names = [node for node in walk(definition.node, ast.Name) if node.id in library.definitions]
         for node in sorted(names, key=lambda node: (node.lineno, node.col_offset)):
             if node.id not in begun:
                 visit(node.id)
@@ -143,10 +142,10 @@ def _reached(library: Library) -> list[str]:
 
 def needed_at_once(definition: Definition) -> set[str]:
     """Return the names that Python looks up when it executes a definition: all but those in bodies of functions."""
-    inside = {id(node) for function in walk(definition.node) if isinstance(function, (ast.FunctionDef, ast.Lambda))
+    inside = {id(node) for function in walk(definition.node, ast.FunctionDef, ast.Lambda)
               for part in (function.body if isinstance(function.body, list) else [function.body])
               for node in walk(part)}
-    return {node.id for node in walk(definition.node) if isinstance(node, ast.Name) and id(node) not in inside}
+    return {node.id for node in walk(definition.node, ast.Name) if id(node) not in inside}
 
 
 def import_lines(library: Library) -> str:
@@ -178,7 +177,7 @@ def _wrapped_import(line: str) -> list[str]:
 
 def _quoted(definition: Definition) -> set[str]:
     """Return the names in annotations that are written as text."""
-    texts = (node.value for node in walk(definition.node) if isinstance(node, ast.Constant))
+    texts = (node.value for node in walk(definition.node, ast.Constant))
     return {text for text in texts if isinstance(text, str) and text.isidentifier()} & {"Any"}
 
 
