@@ -11,7 +11,7 @@ import numpy as np
 from proximo.catalog import Parts
 from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import EnvError, FilesError, ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, Evaluation, metric_means
+from proximo.models.evaluate import Evaluation, metric_means
 from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
@@ -87,12 +87,12 @@ class Evaluator:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""
         cfg = self._cfg
         model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
-        found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed,
-                                                              num_envs=cfg.eval_num_envs))
+        found = play_in_new_envs(model, self._parts, HowPlayed(
+            episodes=cfg.eval_episodes, seed=cfg.seed, max_steps=cfg.eval_max_steps, num_envs=cfg.eval_num_envs))
         if (ended := len(found.returns)) < cfg.eval_episodes:
-            raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within {MAX_STEPS:,} steps. "
-                             "Give the environment a time limit (for ids of Gymnasium --env-kwargs "
-                             "max_episode_steps=1000), or train without --eval-every.")
+            raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within "
+                             f"{cfg.eval_max_steps:,} steps. Allow more with --eval-max-steps N, or give the "
+                             "environment a time limit (for ids of Gymnasium --env-kwargs max_episode_steps=1000).")
         return found
 
     def _keep_best(self, mean: float, it: Iteration) -> None:
