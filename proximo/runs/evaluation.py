@@ -12,11 +12,9 @@ from proximo.catalog import Parts
 from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import EnvError, FilesError, ProximoError, UsageError, warn
 from proximo.models.evaluate import Evaluation, metric_means
-from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
+from proximo.models.play import HowPlayed, play_in_new_envs, playing_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
-from proximo.models.task import check_task
-from proximo.protocols import Spec
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
@@ -42,8 +40,8 @@ class Evaluator:
         self._cfg = replace(run.cfg, env_kwargs=joined_kwargs(*run.cfg.env_kwargs, *run.cfg.eval_env_kwargs))
         self._best: float | None = None  # None: not read yet
 
-    def check_envs(self, spec: Spec) -> None:
-        """Try whether `eval_env_kwargs` make an environment with the spaces of training.
+    def check_envs(self, it: Iteration) -> None:
+        """Try whether `eval_env_kwargs` make an environment that the model of an iteration can play in.
 
         Raises:
             UsageError, EnvError: They do not.
@@ -51,11 +49,10 @@ class Evaluator:
         if not self._cfg.eval_env_kwargs:
             return
         try:
-            envs = make_playing_envs(self._cfg, self._parts, self._parts.rows_per_game(self._cfg), self._cfg.seed)
-            try:
-                check_task(spec, envs, bool(self._cfg.norm_obs))
-            finally:
-                envs.close()
+            model = it.model()
+            model.cfg = self._cfg
+            with playing_envs(model, self._parts, self._parts.rows_per_game(self._cfg), self._cfg.seed):
+                pass
         except (UsageError, EnvError) as error:
             raise type(error)(f"eval_env_kwargs: {error}") from error
 

@@ -100,7 +100,7 @@ class Watcher:
             return signals.received is not None
         shares = self._recorder.shares()
         if self.log is None and self._evaluator is not None:
-            self._evaluator.check_envs(it.spec)
+            self._evaluator.check_envs(self._custom.with_model(it, self.run.cfg, self.run.variant))
         begins, log = self.log is None, self.log or self._open_log(it)
         self.log = log
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
