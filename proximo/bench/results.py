@@ -12,12 +12,14 @@ from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Sum
 from proximo.bench.sets import label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
+from proximo.models.curves import read_metric
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import custom_settings
 
-METRICS = ("episodic_return", "episodic_length")
+EVALUATION = "evaluation"  # the metric that is no training score
+METRICS = ("episodic_return", "episodic_length", EVALUATION)
 
 
 class RunResult(NamedTuple):
@@ -43,8 +45,15 @@ class RunResult(NamedTuple):
     """the implementation detail that the run changes; empty: none"""
 
     def score(self, metric: str = "episodic_return") -> float | None:
-        """Return the mean over the last 100 episodes of training; None if the run is unfinished or no episode ended."""
-        return self.summary.get(f"{metric}_mean")
+        """Return the mean over the last 100 episodes of training, or of an evaluation; None where there is none.
+
+        Args:
+            metric: One of METRICS. "evaluation": that after training (eval.json), or the last one during training.
+        """
+        if metric != EVALUATION:
+            return self.summary.get(f"{metric}_mean")
+        found = self.evaluation.get("episodic_return_mean")
+        return newest_evaluation(self.path) if found is None else found
 
 
 Groups = dict[tuple[str, str], list[RunResult]]  # (environment, label) -> its runs in order of their seeds
@@ -103,6 +112,15 @@ def lacking_runs(runs: Iterable[RunResult]) -> dict[tuple[str, str], Lacking]:
             failed = bool(run.failure)
             found[run.env_id, run.label] = Lacking(before.failed + failed, before.unfinished + (not failed))
     return found
+
+
+def newest_evaluation(run: Path) -> float | None:
+    """Return the mean return of the last evaluation during training (eval_every); None without one."""
+    try:
+        found = read_metric(run, "eval/return_mean")
+    except OSError:
+        return None
+    return None if found is None or not len(found[1]) else float(found[1][-1])
 
 
 def metric_of(variant: str) -> str:

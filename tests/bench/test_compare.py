@@ -237,8 +237,27 @@ def test_a_size_of_another_type_is_a_damaged_file(field, value, tmp_path, caplog
 def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
     """The message must not blame the seeds."""
     write_runs(tmp_path / "a", OLD)
-    with pytest.raises(UsageError, match="metric=nope is unknown. Use episodic_return or episodic_length"):
+    with pytest.raises(UsageError, match="metric=nope is unknown. Use one of episodic_return, episodic_length, evaluation, or"):
         compare(tmp_path / "a", tmp_path / "a", "nope")
+
+
+def test_evaluations_are_compared(tmp_path, caplog):
+    """Training scores are equal. The last evaluation during training counts, and one after training before it."""
+    for name, better in (("a", 0), ("b", 2)):
+        write_runs(tmp_path / name, OLD)
+        for seed, score in enumerate(OLD, 1):
+            table = f"iteration,global_step,eval/return_mean\n1,32,0\n2,64,{score + better}\n3,96,\n"
+            (tmp_path / name / f"CartPole-v1__0.99__{seed}" / "metrics.csv").write_text(table)
+    (one,), _ = compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")
+    assert one.pairs == 6 and one.difference.value == pytest.approx(2)
+    for seed in range(1, 7):
+        (tmp_path / "b" / f"CartPole-v1__0.99__{seed}" / "eval.json").write_text('{"episodes": 9, "episodic_return_mean": 1.0}')
+    assert compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")[0][0].new.value == 1
+    for seed in range(1, 7):
+        (tmp_path / "a" / f"CartPole-v1__0.99__{seed}" / "metrics.csv").unlink()
+    with pytest.raises(UsageError, match="two common seeds that have an evaluation. Train the same seeds on both sides, with --eval-every N"):
+        compare(tmp_path / "a", tmp_path / "b", "evaluation")
+    assert "0 common evaluated seeds" in caplog.text
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path, capsys):
