@@ -10,6 +10,7 @@ from proximo.bench.files import read_record
 from proximo.bench.labels import compared_settings, own_label, swept_names
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
 from proximo.bench.sets import label_of, logging_fields
+from proximo.bench.text import short_number
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
 from proximo.models.curves import read_metric
@@ -180,7 +181,11 @@ def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
                     values.setdefault(name, {}).setdefault(label, set()).add(str(value))
     table = {}
     for name, by_label in values.items():
-        cells = {label: " or ".join(sorted(by_label.get(label, {"-"}))) for label in labels}
+        texts = {value: short_number(value) for found in by_label.values() for value in found}
+        if len({*texts.values()}) < len(texts):  # they would look equal
+            texts = dict(zip(texts, texts))
+        cells = {label: " or ".join(texts.get(one, one) for one in sorted(by_label.get(label, {"-"})))
+                 for label in labels}
         if len(set(cells.values())) > 1 or any(" or " in cell for cell in cells.values()):
             table[name] = cells
     return table

@@ -10,7 +10,7 @@ from proximo.bench.compare import compare, compare_sides
 from proximo.bench.published import published_for
 from proximo.bench.report import report
 from proximo.bench.report_tables import compare_to_published, results_table
-from proximo.bench.results import evaluations_of, group_runs, read_runs, scores_of, steps_of
+from proximo.bench.results import differing_settings, evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
@@ -239,6 +239,15 @@ def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
     write_runs(tmp_path / "a", OLD)
     with pytest.raises(UsageError, match="metric=nope is unknown. Use one of episodic_return, episodic_length, evaluation, or"):
         compare(tmp_path / "a", tmp_path / "a", "nope")
+
+
+def test_numbers_that_differ_are_rounded_unless_they_would_look_equal(tmp_path):
+    """A search draws numbers of sixteen digits."""
+    for gamma, rate in ((0.9876543, 0.1), (0.9123456, 0.10000001)):
+        write_runs(tmp_path / "a", OLD, gamma=gamma, more_config={"learning_rate": rate})
+    cells = differing_settings(group_runs(read_runs(tmp_path / "a")))
+    assert sorted(cells["gamma"].values()) == ["0.9123", "0.9877"]
+    assert sorted(cells["learning_rate"].values()) == ["0.1", "0.10000001"]
 
 
 def test_evaluations_are_compared(tmp_path, caplog):
