@@ -13,7 +13,7 @@ from proximo.bench.sets import label_of, logging_fields
 from proximo.bench.text import short_number
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
-from proximo.models.curves import read_metric
+from proximo.models.curves import newest_evaluation
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
@@ -113,15 +113,6 @@ def lacking_runs(runs: Iterable[RunResult]) -> dict[tuple[str, str], Lacking]:
             failed = bool(run.failure)
             found[run.env_id, run.label] = Lacking(before.failed + failed, before.unfinished + (not failed))
     return found
-
-
-def newest_evaluation(run: Path) -> float | None:
-    """Return the mean return of the last evaluation during training (eval_every); None without one."""
-    try:
-        found = read_metric(run, "eval/return_mean")
-    except OSError:
-        return None
-    return None if found is None or not len(found[1]) else float(found[1][-1])
 
 
 def metric_of(variant: str) -> str:

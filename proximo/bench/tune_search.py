@@ -10,13 +10,13 @@ from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
 from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
-from proximo.bench.results import EVALUATION, newest_evaluation
+from proximo.bench.results import EVALUATION
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
 from proximo.bench.space_values import fixed_problems, value_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
-from proximo.models.curves import newest_mean
+from proximo.models.curves import newest_evaluation, newest_mean
 
 if TYPE_CHECKING:
     from optuna import Trial

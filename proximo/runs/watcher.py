@@ -24,6 +24,7 @@ from proximo.runs.records import SummaryFile
 from proximo.runs.run import Run, versions
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
+from proximo.runs.value_ranges import FirstValues
 from proximo.runs.writing import write_json
 from proximo.types import Iteration
 
@@ -98,11 +99,13 @@ class Watcher:
         """
         if world_from_environment().rank > 0:
             return signals.received is not None
-        shares = self._recorder.shares()
+        first, shares = self._recorder.first, self._recorder.shares()
         if self.log is None and self._evaluator is not None:
             self._evaluator.check_envs(self._custom.with_model(it, self.run.cfg, self.run.variant))
         begins, log = self.log is None, self.log or self._open_log(it)
         self.log = log
+        if begins and first is not None:
+            self._tell_of_values(first)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         it = self._custom.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
         returned, self.stop_reason = run_callbacks(self.callbacks, it)
@@ -126,6 +129,12 @@ class Watcher:
         if stopped and not saving:
             save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
+
+    def _tell_of_values(self, first: FirstValues) -> None:
+        """Warn of large numbers in the first iteration of a run with the variant's network."""
+        if self._checkpoint is None and self._custom.make_agent is None:
+            for remark in first.remarks(self.run.cfg):
+                warn(remark)
 
     def _tell_of_no_episode(self, it: Iteration, last: bool) -> None:
         """Warn if no episode has ended: once where environments are made again, and after the last iteration."""
