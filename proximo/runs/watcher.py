@@ -80,6 +80,7 @@ class Watcher:
         self._custom, self.callbacks = custom, custom.callbacks
         load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
+        self._masked = False  # whether the environments give action masks
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
         self.save_seconds = 0.0  # how long that took
@@ -100,16 +101,16 @@ class Watcher:
         if world_from_environment().rank > 0:
             return signals.received is not None
         first, shares = self._recorder.first, self._recorder.shares()
+        it = self._with_masks(it, first)
         if self.log is None and self._evaluator is not None:
             self._evaluator.check_envs(self._custom.with_model(it, self.run.cfg, self.run.variant))
         begins, log = self.log is None, self.log or self._open_log(it)
         self.log = log
-        if begins and first is not None:
-            self._tell_of_values(first)
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         it = self._custom.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
         returned, self.stop_reason = run_callbacks(self.callbacks, it)
         if begins:
+            self._tell_of_values(first)
             packed_states(self.callbacks)  # one that cannot be saved is an error now, not at the first checkpoint
         if self.stop_reason:
             log.end_early(self.stop_reason)
@@ -130,9 +131,14 @@ class Watcher:
             save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
 
-    def _tell_of_values(self, first: FirstValues) -> None:
+    def _with_masks(self, it: Iteration, first: FirstValues | None) -> Iteration:
+        """Return an iteration whose spec says whether there are action masks, which the first iteration shows."""
+        self._masked = self._masked if first is None else first.masked
+        return it._replace(spec=it.spec._replace(masked=self._masked))
+
+    def _tell_of_values(self, first: FirstValues | None) -> None:
         """Warn of large numbers in the first iteration of a run with the variant's network."""
-        if self._checkpoint is None and self._custom.make_agent is None:
+        if first is not None and self._checkpoint is None and self._custom.make_agent is None:
             for remark in first.remarks(self.run.cfg):
                 warn(remark)
 

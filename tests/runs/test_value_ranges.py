@@ -182,6 +182,6 @@ def test_training_tells_of_large_numbers_once(kwargs, options, told, tmp_path, c
 def test_rows_that_are_not_valid_may_have_any_reward():
     first, ones = FirstValues(), np.ones(2)
     valid = np.array([True, False])
-    first.count(SimpleNamespace(obs=np.zeros((2, 3), np.float32), reward=np.array([7.0, 1e9]), valid=valid))
-    first.count(SimpleNamespace(obs=np.full((2, 3), 255, np.uint8), reward=ones, valid=valid))
+    first.count(SimpleNamespace(obs=np.zeros((2, 3), np.float32), reward=np.array([7.0, 1e9]), valid=valid, mask=None))
+    first.count(SimpleNamespace(obs=np.full((2, 3), 255, np.uint8), reward=ones, valid=valid, mask=None))
     assert (first.obs, first.reward) == (0.0, 7.0)
