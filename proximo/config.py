@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 from proximo import facts
 from proximo.facts import Engine, Framework, Limits, Model, Recurrent, Schedule, converted_fields, setting, with_switch
 
-FREE: dict[str, Any] = {"group": "training", "resume": "free"}
-
 
 @dataclass(frozen=True)
 class Config:
@@ -107,13 +105,13 @@ class Config:
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""
-    anneal_lr: Schedule = setting("linear", **FREE, detail="4", ablated="none", switch=("none", "linear"))
+    anneal_lr: Schedule = setting("linear", resume="free", detail="4", ablated="none", switch=("none", "linear"))
     """how the learning rate decreases towards 0; --anneal-lr alone means linear, --no-anneal-lr means none"""
     adam_eps: float = setting(1e-5, group="training", above=0, resume="free", detail="3", ablated=1e-8, sweep=True)
     """epsilon of Adam"""
     gamma: float = setting(0.99, group="training", minimum=0, maximum=1, resume="free", detail="5", sweep=True)
     """discount factor"""
-    gae_lambda: float = setting(0.95, **FREE, minimum=0, maximum=1, detail="5", ablated=1.0, sweep=True)
+    gae_lambda: float = setting(0.95, resume="free", minimum=0, maximum=1, detail="5", ablated=1.0, sweep=True)
     """lambda of generalized advantage estimation; 1: discounted returns minus values"""
     bootstrap_truncated: bool = setting(True, group="training", resume="free", ablated=False)
     """bootstrap from the value of the last observation at a time limit; off: treat it as a terminal state"""
@@ -121,17 +119,18 @@ class Config:
     """minibatches per epoch"""
     update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", ablated=1)
     """E: passes over each batch"""
-    norm_adv: facts.NormAdv = setting("minibatch", **FREE, detail="7", ablated="none", switch=("none", "minibatch"))
+    norm_adv: facts.NormAdv = setting("minibatch", resume="free", detail="7", ablated="none",
+                                      switch=("none", "minibatch"))
     """rows over which advantages are normalised; --norm-adv alone means minibatch, --no-norm-adv means none"""
     clip_coef: float = setting(0.2, group="training", above=0, resume="free", detail="8", ablated=1e9, sweep=True)
     """epsilon: no gradient where the ratio has left [1 - epsilon, 1 + epsilon] in the direction of the advantage"""
-    anneal_clip: Schedule = setting("none", **FREE, detail="A1", ablated="none", switch=("none", "linear"))
+    anneal_clip: Schedule = setting("none", resume="free", detail="A1", ablated="none", switch=("none", "linear"))
     """how epsilon decreases towards 0; --anneal-clip alone means linear, --no-anneal-clip means none"""
     clip_vloss: bool = setting(True, group="training", resume="free", detail="9", ablated=False)
     """clip the value to the old value +- clip_coef, and use the larger of the clipped and unclipped squared errors"""
     ent_coef: float = setting(0.01, group="training", minimum=0, resume="free", detail="10", ablated=0.0, sweep=True)
     """weight of the entropy bonus"""
-    anneal_ent: Schedule = setting("none", **FREE, switch=("none", "linear"))
+    anneal_ent: Schedule = setting("none", resume="free", switch=("none", "linear"))
     """how the weight of the entropy bonus decreases towards 0; --anneal-ent alone means linear, --no-anneal-ent none"""
     vf_coef: float = setting(0.5, group="training", minimum=0, resume="free", detail="10", sweep=True)
     """weight of the value loss"""
@@ -171,6 +170,8 @@ class Config:
     """episodes of each evaluation"""
     eval_num_envs: int = setting(8, group="logging", minimum=1, resume="free")
     """most environments of an evaluation that are open at once, never more than episodes; other numbers play others"""
+    eval_max_steps: int = setting(50_000, group="logging", minimum=1, resume="free")
+    """longest episode of an evaluation, in steps; a longer one leaves the evaluation without a result"""
     eval_env_kwargs: facts.Arguments = setting((), group="logging", resume="free")
     """arguments of the environments of evaluations, key=value; they take precedence over those of env_kwargs"""
     # Machine: libraries, devices and processes; the arithmetic depends on all but device_ids

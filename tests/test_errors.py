@@ -139,6 +139,8 @@ def test_the_nearest_name_is_suggested():
     ("plot /no/such/run", "/no/such/run"),
     ("eject foo", "foo is not a variant. To name an environment, write proximo eject ppo --env-id foo."),
     ("sweep foo", "foo is not a variant. To name an environment, write proximo sweep --env-id foo."),
+    ("sweep search.toml", "search.toml is not a variant. Its runs are started by proximo bench, tune or pbt."),
+    ("train my_env.py", "my_env.py is not a variant. To name an environment, write proximo train --env-file my_env.py."),
     ("sweep ppo --seeds a", "--seeds a is not allowed. Use a whole number."),
     ("train --env-id", "--env-id needs a value")])
 def test_bad_input(words, sentence, capsys, tmp_path, monkeypatch):

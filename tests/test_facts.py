@@ -40,7 +40,7 @@ FREE = {
     "total_timesteps", "learning_rate", "anneal_lr", "adam_eps", "gamma", "gae_lambda", "bootstrap_truncated",
     "num_minibatches", "update_epochs", "norm_adv", "clip_coef", "anneal_clip", "clip_vloss", "ent_coef", "anneal_ent", "vf_coef",
     "max_grad_norm", "desired_kl", "target_kl", "rpo_alpha", "checkpoint_every", "exp_name", "log_every", "keep_checkpoints", "require_same_cpu", "logger", "track",
-    "wandb_project_name", "wandb_entity", "capture_video", "eval_every", "eval_episodes", "eval_num_envs", "eval_env_kwargs", "info_metrics", "record_video_step_frequency", "env_timeout", "device_ids",
+    "wandb_project_name", "wandb_entity", "capture_video", "eval_every", "eval_episodes", "eval_num_envs", "eval_max_steps", "eval_env_kwargs", "info_metrics", "record_video_step_frequency", "env_timeout", "device_ids",
     "collective_timeout", "restart_envs"}
 
 

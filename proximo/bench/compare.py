@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proximo.bench.results import (
+    EVALUATION,
     METRICS,
     Groups,
     RunResult,
@@ -61,7 +62,7 @@ def compare(a: str | Path, b: str | Path, metric: str = "") -> tuple[str, bool]:
     Args:
         a: A folder of runs.
         b: A folder of runs that should not be worse.
-        metric: episodic_return or episodic_length; empty: the one that measures the variant.
+        metric: One of METRICS; empty: the training score that measures the variant.
 
     Returns:
         The table and the verdict as text for a terminal, and whether B is significantly worse in any environment or
@@ -83,8 +84,8 @@ def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Compa
     """Return the comparison of each environment that both folders have, and all runs of B; see `compare`."""
     require_packages("proximo compare")
     if metric and metric not in METRICS:
-        raise UsageError(f"metric={metric} is unknown. Use {' or '.join(METRICS)}, or leave it out for the one that "
-                         "measures the variant.")
+        raise UsageError(f"metric={metric} is unknown. Use one of {', '.join(METRICS)}, or leave it out for the "
+                         "training score that measures the variant.")
     old_runs, new_runs = read_runs(a, swept=False), read_runs(b, swept=False)  # a sweep pairs with one run
     old, new = group_runs(old_runs), group_runs(new_runs)
     pairs = _pair_groups(old, new)
@@ -93,8 +94,9 @@ def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Compa
         raise UsageError(f"no setting of {a} is one of {b}, and an environment has several. Give the rows of the "
                          "benchmark file a label, by which runs are then paired, or compare one setting at a time.")
     if not found:
-        raise UsageError(f"the finished runs of {a} and {b} have no environment with two common seeds. Train the same "
-                         "seeds on both sides.")
+        scored, how = (" that have an evaluation", ", with --eval-every N") if metric == EVALUATION else ("", "")
+        raise UsageError(f"the finished runs of {a} and {b} have no environment with two common seeds{scored}. Train "
+                         f"the same seeds on both sides{how}.")
     adjusted = holm([one.p_worse for one in found])
     return [one._replace(p_worse=p) for one, p in zip(found, adjusted, strict=True)], new_runs
 
@@ -118,7 +120,8 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
     new_scores, old_scores = paired_scores(after, before, metric or metric_of(after[0].variant))
     env_id = old_key[0]
     if len(new_scores) < 2:
-        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), 'common seed')}. A comparison needs at least two.")
+        what = "common evaluated seed" if metric == EVALUATION else "common seed"
+        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), what)}. A comparison needs at least two.")
         return None
     if len(new_scores) < max(len(before), len(after)):
         warn(f"{env_id} ({new_key[1]}): only {count_text(len(new_scores), 'seed')} with a score on both sides are "

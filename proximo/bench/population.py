@@ -70,7 +70,7 @@ def load_population(path: str | Path, rounds: int | None = None) -> Population:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    tables = read_tables(path, PopulationFile, "benchmarks/pbt")
+    tables = read_tables(path, PopulationFile, "benchmarks/pbt", "pbt")
     content: dict[str, Any] = tables.content | ({} if rounds is None else {"rounds": rounds})
     dropped = {"env_ids" if key == "env_id" else key for key in tables.dropped_from()}
     problems = [*tables.problems, *(f"{key} is unknown. A population has {', '.join(KEYS)}."

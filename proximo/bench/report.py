@@ -41,7 +41,7 @@ from proximo.bench.results import (
 )
 from proximo.bench.statistics import estimate, require_packages
 from proximo.bench.text import Table, count_text, csv_text, settings_lines
-from proximo.bench.trial_table import named_by_trials, read_trials, trials_table
+from proximo.bench.trial_table import named_by_trials, search_folder, searches_of, trials_sections
 from proximo.errors import names_text
 from proximo.models.pictures import color_places
 from proximo.runs.command_line import command_line
@@ -72,17 +72,18 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     require_packages("proximo report")
     runs = read_runs(directory)
     directory = Path(directory).resolve()  # `.` has no name
-    search = read_trials(directory)
-    runs = runs if search is None else named_by_trials(runs, search[1])
-    chosen = search is not None or (directory / POPULATION_FILE).exists()  # by their scores, from many
+    searches = searches_of(runs)
+    is_search = all(search_folder(run) in searches for run in runs)
+    runs = named_by_trials(runs, searches) if searches else runs
+    chosen = is_search or (directory / POPULATION_FILE).exists()  # by their scores, from many
     groups, lacking = group_runs(runs), lacking_runs(runs)
     bench = read_record(directory / "bench.json", BenchRecord)
     title = str(bench.get("title") or f"Runs in {directory.name}")
-    trials = [] if search is None else [Section("Trials", [trials_table(*search)])]
-    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials, *population_sections(directory),
+    sections = [_summary(runs, groups, bench, _not_started(directory, bench)), *trials_sections(searches),
+                *population_sections(directory),
                 *_results(groups, lacking, not chosen), *([] if chosen else across_environments(groups)),
                 *single_runs(runs, groups, directory), *_settings(runs, groups, bench),
-                *_failures(runs, directory, search is not None)]
+                *_failures(runs, directory, is_search)]
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     with whole_file(target) as html:  # all three, or none

@@ -20,6 +20,7 @@ from proximo.bench.statistics import (
 from proximo.bench.text import Table, interval_text, number_text
 
 MOST_COMPARED = 10  # settings of a section: each pair of them needs a bootstrap
+MOST_DRAWN = 8  # largest normalised score in a performance profile (as in rliable): one game must not stretch it
 
 
 def across_environments(groups: Groups) -> list[Section]:
@@ -65,7 +66,9 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     notes += [f"In this section, all environments of a row have the same number of runs: the first ones of each. Left "
               f"out are {', '.join(left_out)}."] if left_out else []
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
-    thresholds = np.linspace(everything.min(), everything.max(), 60)
+    least, most = everything.min(), everything.max()
+    beyond = f" Scores above {MOST_DRAWN} are not drawn." * bool(least < MOST_DRAWN < most)
+    thresholds = np.linspace(least, MOST_DRAWN if beyond else most, 60)
     profiles = performance_profiles(matrices, thresholds)
     aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), _estimate_text(estimate(matrix), len(matrix)),
                    _estimate_text(estimate(matrix, np.mean), len(matrix))] for label, matrix in matrices.items()]
@@ -76,7 +79,7 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
         *notes,
         Table(head=["run", "environments", "seeds", "IQM [95 %]", "mean [95 %]"], rows=aggregates,
               note=f"Scores are {name}."),
-        Picture(profiles_picture(profiles, thresholds, name), "Performance profiles with 95 % intervals."),
+        Picture(profiles_picture(profiles, thresholds, name), f"Performance profiles with 95 % intervals.{beyond}"),
         Table(head=["X", "Y", "P(X better than Y) [95 %]"], rows=pairs,
               note="Probability of improvement (Agarwal et al. 2021): over all pairs of these runs, averaged "
                    "over environments."),

@@ -44,9 +44,10 @@ def results_table(groups: Groups, lacking: Missing | None = None) -> Table:
                       "100 training episodes, as in published tables. Evaluation: the same for evaluations "
                       "after training, with the most likely actions unless the row of the file says otherwise. IQM: "
                       "interquartile mean over seeds with its 95 % stratified bootstrap interval (rliable). Steps/s "
-                      "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation. 3 of 5: "
-                      "the numbers are those of 3 seeds, because the others failed or are not finished, no episode of "
-                      "theirs ended, or they have no evaluation.")
+                      "and wall time: means over seeds. A dash: no episode ended, or there was no evaluation after "
+                      "training (those during training are curves, eval/return_mean). 3 of 5: the numbers are those of "
+                      "3 seeds, because the others failed or are not finished, no episode of theirs ended, or they "
+                      "have no evaluation.")
 
 
 def published_table(groups: Groups) -> Table:

@@ -10,14 +10,17 @@ from proximo.bench.files import read_record
 from proximo.bench.labels import compared_settings, own_label, swept_names
 from proximo.bench.records import EvaluationFile, JobRecord, PartialRunFile, Summary
 from proximo.bench.sets import label_of, logging_fields
+from proximo.bench.text import short_number
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
+from proximo.models.curves import newest_evaluation
 from proximo.runs.command_line import pasted
 from proximo.runs.files import is_folder, visit_folders
 from proximo.runs.repeats import without_repeats
 from proximo.runs.run import custom_settings
 
-METRICS = ("episodic_return", "episodic_length")
+EVALUATION = "evaluation"  # the metric that is no training score
+METRICS = ("episodic_return", "episodic_length", EVALUATION)
 
 
 class RunResult(NamedTuple):
@@ -43,8 +46,15 @@ class RunResult(NamedTuple):
     """the implementation detail that the run changes; empty: none"""
 
     def score(self, metric: str = "episodic_return") -> float | None:
-        """Return the mean over the last 100 episodes of training; None if the run is unfinished or no episode ended."""
-        return self.summary.get(f"{metric}_mean")
+        """Return the mean over the last 100 episodes of training, or of an evaluation; None where there is none.
+
+        Args:
+            metric: One of METRICS. "evaluation": that after training (eval.json), or the last one during training.
+        """
+        if metric != EVALUATION:
+            return self.summary.get(f"{metric}_mean")
+        found = self.evaluation.get("episodic_return_mean")
+        return newest_evaluation(self.path) if found is None else found
 
 
 Groups = dict[tuple[str, str], list[RunResult]]  # (environment, label) -> its runs in order of their seeds
@@ -162,7 +172,11 @@ def differing_settings(groups: Groups) -> dict[str, dict[str, str]]:
                     values.setdefault(name, {}).setdefault(label, set()).add(str(value))
     table = {}
     for name, by_label in values.items():
-        cells = {label: " or ".join(sorted(by_label.get(label, {"-"}))) for label in labels}
+        texts = {value: short_number(value) for found in by_label.values() for value in found}
+        if len({*texts.values()}) < len(texts):  # they would look equal
+            texts = dict(zip(texts, texts))
+        cells = {label: " or ".join(texts.get(one, one) for one in sorted(by_label.get(label, {"-"})))
+                 for label in labels}
         if len(set(cells.values())) > 1 or any(" or " in cell for cell in cells.values()):
             table[name] = cells
     return table

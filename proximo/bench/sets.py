@@ -86,7 +86,7 @@ def load_set(path: str | Path) -> BenchSet:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    tables = read_tables(path, SetFile, "benchmarks")
+    tables = read_tables(path, SetFile, "benchmarks", "bench")
     content = tables.content
     problems = [*tables.problems, *(f"{key} is unknown. A file has {', '.join(FILE_KEYS[:-1])} and [[run]]."
                                     for key in content if key not in FILE_KEYS)]

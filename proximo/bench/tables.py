@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.errors import FilesError, UsageError
+from proximo.runs.command_line import pasted
 from proximo.runs.files import Place, is_folder, read_toml, type_faults
+
+OWN_KEYS = {"tune": (("env_ids", "space"), {"trials", "seeds", "pruner", "storage", "sampler_seed", "target_scores"}),
+            "pbt": (("env_id", "space"), {"population", "rounds", "seed"})}  # (keys of all files, keys of no other)
 
 
 class Tables(NamedTuple):
@@ -23,16 +27,25 @@ class Tables(NamedTuple):
         return {one[count] for one in self.dropped if one[:count] == place and len(one) > count}
 
 
-def read_tables(path: Path, kind: Any, examples: str) -> Tables:
+def _command(content: Collection[str]) -> str:
+    """Return the command that the keys of a file belong to; "" where they do not tell."""
+    if "run" in content:
+        return "bench"
+    found = [name for name, (needed, own) in OWN_KEYS.items() if {*needed} <= {*content} and own & {*content}]
+    return found[0] if len(found) == 1 else ""
+
+
+def read_tables(path: Path, kind: Any, examples: str, command: str) -> Tables:
     """Return the tables of a TOML file.
 
     Args:
         path: The file.
         kind: The TypedDict that they should have.
         examples: The folder of the repository that has such files.
+        command: The command that was given the file.
 
     Raises:
-        UsageError: The file cannot be read, or is not TOML.
+        UsageError: The file cannot be read, is not TOML, or belongs to another command.
     """
     advice = f"Files to copy are in the folder {examples} of the repository."
     if is_folder(path):
@@ -43,6 +56,8 @@ def read_tables(path: Path, kind: Any, examples: str) -> Tables:
         raise UsageError(f"{path} cannot be read ({error.strerror}). {advice}") from error
     except FilesError as error:
         raise UsageError(str(error)) from error
+    if (right := _command(content)) not in ("", command):
+        raise UsageError(f"{path} is a file of another command. Use `proximo {right} {pasted(path)}`.")
     faults = type_faults(content, kind)
     if faults and not faults[0][0]:  # too many to have places
         raise UsageError(f"{path}: {faults[0][1]}")

@@ -27,6 +27,15 @@ def number_text(value: float | None, digits: int = 2) -> str:
     return f"{value:.3g}" if small else f"{value:,.{digits}f}"
 
 
+def short_number(text: str) -> str:
+    """Return the text of a number with four digits, and of a whole number and of anything else as it is."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return text if not np.isfinite(value) or value.is_integer() else f"{value:.4g}"
+
+
 def steps_text(steps: int) -> str:
     """Write 500000 as 500k and 8000000 as 8M."""
     for unit, name in ((1_000_000, "M"), (1000, "k")):

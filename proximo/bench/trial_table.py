@@ -3,12 +3,13 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from proximo.bench.report_page import Section
 from proximo.bench.results import RunResult
-from proximo.bench.text import Table, csv_text, number_text
+from proximo.bench.text import Table, csv_text, number_text, short_number
 from proximo.bench.tune_search import Search, field_values
 from proximo.bench.tune_study import FOLDER, outcome
 from proximo.errors import FilesError, warn
@@ -32,6 +33,9 @@ class Trial(NamedTuple):
     folder: str
     """name of its runs; empty: it has trained nothing"""
     values: list[str]
+
+
+Searches = Mapping[Path, tuple[list[str], list[Trial]]]  # folder -> the fields of a search, and its trials
 
 
 def write_trials(study: "Study", folder: Path, search: Search) -> None:
@@ -71,7 +75,7 @@ def read_trials(directory: Path) -> tuple[list[str], list[Trial]] | None:
 
 def trials_table(fields: Sequence[str], trials: Sequence[Trial]) -> Table:
     """Return the table of a report: one row for each trial, best first."""
-    rows = [[one.number, one.state, number_text(_number(one.score)), *map(_short, one.values), one.folder]
+    rows = [[one.number, one.state, number_text(_number(one.score)), *map(short_number, one.values), one.folder]
             for one in trials]
     return Table(head=["trial", "state", "score", *fields, "folder"], rows=rows,
                  note="Best first. Numbers are rounded; trials.csv has all digits. Pruned: the trial fell behind "
@@ -80,15 +84,33 @@ def trials_table(fields: Sequence[str], trials: Sequence[Trial]) -> Table:
                       "trial was interrupted and continues as another one. Folder: the name of its runs.")
 
 
-def named_by_trials(runs: Sequence[RunResult], trials: Sequence[Trial]) -> list[RunResult]:
-    """Return runs with the number of their trial as label, in the order of the trials."""
-    places: dict[str, int] = {}
-    for place, one in enumerate(trials):
-        places.setdefault(one.folder, place)
-    named = [run._replace(label=f"trial {trials[places[run.label]].number}") if run.label in places else run
-             for run in runs]
-    ranks = [places.get(run.label, len(trials)) for run in runs]
-    return [named[k] for k in sorted(range(len(runs)), key=lambda k: (runs[k].env_id, ranks[k], runs[k].seed))]
+def searches_of(runs: Sequence[RunResult]) -> Searches:
+    """Return what read_trials() returns of each search to which some runs belong, by its folder."""
+    folders = dict.fromkeys(search_folder(run) for run in runs)
+    return {folder: found for folder in folders if (found := read_trials(folder)) is not None}
+
+
+def search_folder(run: RunResult) -> Path:
+    """Return the folder of the search that a run belongs to, if it is one of a search: FOLDER/ENV/TRIAL/SEED."""
+    return run.path.parent.parent.parent
+
+
+def named_by_trials(runs: Sequence[RunResult], searches: Searches) -> list[RunResult]:
+    """Return runs with the number of their trial as label, in the order of the trials; of several with the search."""
+    places: dict[tuple[Path, str], tuple[int, str]] = {}  # rank and label of a trial, by search and name of its runs
+    for folder, (_, trials) in searches.items():
+        search = f"{folder.name}, " if len(searches) > 1 else ""
+        for one in trials:
+            places.setdefault((folder, one.folder), (len(places), f"{search}trial {one.number}"))
+    found = [places.get((search_folder(run), run.label), (len(places), run.label)) for run in runs]
+    named = [run._replace(label=label) for run, (_, label) in zip(runs, found)]
+    return [named[k] for k in sorted(range(len(runs)), key=lambda k: (runs[k].env_id, found[k][0], runs[k].seed))]
+
+
+def trials_sections(searches: Searches) -> list[Section]:
+    """Return a section of a report for each search."""
+    return [Section("Trials" if len(searches) == 1 else f"Trials of {folder.name}", [trials_table(*found)])
+            for folder, found in searches.items()]
 
 
 def _number(text: str, otherwise: float = math.nan) -> float:
@@ -96,9 +118,3 @@ def _number(text: str, otherwise: float = math.nan) -> float:
         return float(text)
     except ValueError:
         return otherwise
-
-
-def _short(text: str) -> str:
-    """Return a number with four digits, and other text as it is."""
-    value = _number(text)
-    return text if not math.isfinite(value) or value.is_integer() else f"{value:.4g}"

@@ -1,8 +1,9 @@
 """The messages of a search: how each trial ended, and the best one."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proximo.bench.files import write_record
 from proximo.bench.jobs import flags_of
@@ -26,9 +27,11 @@ def report_trial(trial: "FrozenTrial", space: Space) -> None:
     if outcome(trial) == NOT_FINITE:
         reason = f"It counts as worse than all trials with a score. {trial.user_attrs[NOT_FINITE]}"
     lines = f"\n{reason}" if reason else ""
-    chosen = " ".join(f"{name}={f'{one:.4g}' if isinstance(one, float) else one}"
-                      for name, one in field_values(trial.params, space).items())
-    notify(f"trial {trial.number} {outcome(trial)}{value} {chosen}{lines}")
+    notify(f"trial {trial.number} {outcome(trial)}{value} {_values_text(field_values(trial.params, space))}{lines}")
+
+
+def _values_text(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={f'{one:.4g}' if isinstance(one, float) else one}" for name, one in values.items())
 
 
 def report_start(search: Search, folder: Path, trials: int) -> None:
@@ -53,16 +56,17 @@ def report_best(study: "Study", folder: Path, search: Search) -> int:
         words = Counter(map(outcome, study.get_trials(deepcopy=False)))
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
         logs = f" The logs are {folder}/ENV/TRIAL/SEED.log." if words["fail"] or words[NOT_FINITE] else ""
-        notify(f"no trial has finished ({counts}).{logs}")
+        narrow = (" Narrow the ranges of [space], such as the largest learning_rate, and choose another folder with "
+                  "--out.")
+        notify(f"no trial has finished ({counts}).{narrow * (set(words) == {NOT_FINITE})}{logs}")
         return 1
     best, params = study.best_trial, field_values(study.best_trial.params, search.space)
     write_record(folder / "best.json", {"value": best.value, "params": params})
-    chosen = " ".join(f"{name}={value}" for name, value in params.items())
     rest = ["--total-timesteps", search.steps, "--seed", max(search.seeds) + 1, *flags_of(search.overrides | params)]
     commands = [pasted("proximo", "train", search.variant, "--env-id", env_id, *rest) for env_id in search.env_ids]
     if others := len(study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))):
         notify(f"{count_text(others, 'trial')} of other processes {'are' if others > 1 else 'is'} still training. The "
                "last process writes best.json again.")
-    notify("\n".join([f"best of {len(finished)} trials: {best.value:.6g} with {chosen}",
+    notify("\n".join([f"best of {len(finished)} trials: {best.value:.6g} with {_values_text(params)}",
                       *(f"Next: {command}" for command in commands)]))
     return 0

@@ -10,12 +10,13 @@ from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
 from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
+from proximo.bench.results import EVALUATION
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
 from proximo.bench.space_values import fixed_problems, value_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
-from proximo.models.curves import newest_mean, read_metric
+from proximo.models.curves import newest_evaluation, newest_mean
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
                "overrides", "space", "target_scores")
 PRUNERS = ("median", "hyperband", "none")
-EVALUATION = "evaluation"  # the metric that is no training score
 
 
 class Search(NamedTuple):
@@ -58,7 +58,7 @@ def load_search(path: str | Path) -> Search:
         UsageError: The file cannot be read or has problems; the message has one line for each.
     """
     path = Path(path)
-    tables = read_tables(path, SearchFile, "benchmarks/tune")
+    tables = read_tables(path, SearchFile, "benchmarks/tune", "tune")
     content, dropped = tables.content, tables.dropped_from()
     space, targets = content.get("space", {}), content.get("target_scores", {})
     problems = [*tables.problems, *(f"{key} is unknown. A search has {', '.join(SEARCH_KEYS)}."
@@ -163,12 +163,7 @@ def latest_score(run_dir: Path, search: Search, env_id: str, evaluated: bool) ->
     The two are never mixed, because they are on two scales.
     """
     try:
-        if not evaluated:
-            score = newest_mean(run_dir, search.metric)
-        elif (found := read_metric(run_dir, "eval/return_mean")) is None or not len(found[1]):
-            return None
-        else:
-            score = float(found[1][-1])
+        score = newest_evaluation(run_dir) if evaluated else newest_mean(run_dir, search.metric)
     except OSError:
         return None
     return None if score is None else scaled(score, search, env_id)

@@ -87,7 +87,7 @@ class CompareArguments:
     new: Annotated[Path, tyro.conf.Positional, named("NEW")]
     """folder of runs that should not be worse"""
     metric: Annotated[str, hint("what measures the variant")] = ""
-    """what is compared: episodic_return or episodic_length, as the mean of the last 100 training episodes"""
+    """what is compared: episodic_return or episodic_length of the last 100 training episodes, or evaluation (return)"""
 
 
 @dataclass

@@ -122,7 +122,12 @@ def train_variant(variant: str, flags: list[str], custom: CustomParts = NO_CUSTO
 def named_class(variant: str, command: str = "train") -> type[Config]:
     """Return the configuration class of a variant that is the first word of a command; UsageError if it is none."""
     near = "" if variant in presets() else nearest(variant, presets())
-    return config_class(variant, f" To name an environment, write proximo {command} --env-id {variant}.{near}")
+    if variant.endswith(".toml"):
+        advice = " Its runs are started by proximo bench, tune or pbt."
+    else:
+        flag = "--env-file" if variant.endswith(".py") else "--env-id"
+        advice = f" To name an environment, write proximo {command} {flag} {variant}.{near}"
+    return config_class(variant, advice)
 
 
 def choose_preset(variant: str, name: str | None, flags: list[str]) -> Preset | None:

@@ -100,6 +100,15 @@ def read_metric(run: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     return table[0].astype(np.int64), table[1]
 
 
+def newest_evaluation(run: Path) -> float | None:
+    """Return the mean return of the last evaluation during training (eval_every); None without one."""
+    try:
+        found = read_metric(run, "eval/return_mean")
+    except OSError:
+        return None
+    return None if found is None or not len(found[1]) else float(found[1][-1])
+
+
 def metric_names(run: Path) -> list[str]:
     """Return the columns of metrics.csv; none before the first iteration has ended."""
     try:

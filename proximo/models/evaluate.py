@@ -71,7 +71,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
             break
         if count == PATIENCE and not any(finished):
             warn_once(f"{model.cfg.env_id}: no episode has ended within {count:,} steps. Evaluation waits for up to "
-                      f"{max_steps:,} steps (--max-steps).")
+                      f"{max_steps:,} steps (--max-steps; during training --eval-max-steps).")
     kept = [(row, *episode) for row, one in enumerate(finished) for episode in one[:quota]]
     if not envs.players:
         kept = kept[:episodes]

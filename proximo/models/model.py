@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.moments import Moments
 from proximo.envs.normalize import normalize_obs
 from proximo.envs.obs_layout import float_view
-from proximo.errors import UsageError, warn
+from proximo.errors import UsageError, warn, warn_once
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
 from proximo.models.save_folder import model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env
@@ -77,7 +77,8 @@ class Model:
             first: (N,) bool, True where an episode begins: the recurrent state is cleared there. By default only the
                 first call begins an episode, and a call with another N.
             mask: (N, A) bool, the allowed actions (A choices in all), or one array (N, choices) per component of the
-                action. None allows all, or those of the observation's own `action_mask`.
+                action. None allows all, or those of the observation's own `action_mask`; an agent that was trained with
+                masks warns once.
             deterministic: Take the most likely action instead of sampling one.
 
         Returns:
@@ -194,6 +195,9 @@ class Model:
         if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
             raise UsageError(f"first has shape {flags.shape}. {count} observations need {(count,)}, or one value.")
         rows = rows if mask is None else rows._replace(mask=read_mask(mask, self.spec.action_space, count))
+        if acts and rows.mask is None and self.spec.masked:
+            warn_once("The agent was trained with action masks. Without one, it also chooses actions that were never "
+                      "allowed: pass mask=... (docs/python.md#use-a-trained-model).")
         check_choices(rows.mask if acts else None, self.spec.action_space)
         return rows, None if flags is None else np.broadcast_to(flags, count).astype(bool)
 

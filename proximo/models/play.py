@@ -13,7 +13,7 @@ from proximo.errors import ProximoError, UsageError, notify, warn
 from proximo.models.evaluate import MAX_STEPS, Evaluation, ShowProgress, episode_returns, evaluate, frames
 from proximo.models.model import Model
 from proximo.models.read_folder import model_from, read_model
-from proximo.models.task import check_bounds, check_task
+from proximo.models.task import check_bounds, fitted
 from proximo.protocols import VecEnv
 from proximo.runs.output import return_text
 from proximo.streams import env_seeds
@@ -54,17 +54,21 @@ def make_drawn_envs(cfg: Config, parts: Parts, rows: int, seed: int) -> VecEnv:
 
 
 @contextmanager
-def playing_envs(model: Model, parts: Parts, rows: int, seed: int, drawn: bool = False) -> Iterator[VecEnv]:
+def playing_envs(model: Model, parts: Parts, rows: int, seed: int,
+                 drawn: bool = False) -> Iterator[tuple[Model, VecEnv]]:
     """Make environments for a model to play in, and close them at the end; see `make_drawn_envs` for `drawn`.
+
+    Yields:
+        What plays (see `fitted`), and the environments.
 
     Raises:
         UsageError: They have other observations or actions than those that the model was trained with.
     """
     envs = (make_drawn_envs if drawn else make_playing_envs)(model.cfg, parts, rows, seed)
     try:
-        check_task(model.spec, envs, bool(model.cfg.norm_obs))
-        check_bounds(model.spec, envs, model.cfg)
-        yield envs
+        player = fitted(model, envs, parts.make_actor)
+        check_bounds(player.spec, envs, model.cfg)
+        yield player, envs
     finally:
         envs.close()
 
@@ -83,8 +87,8 @@ def play_in_new_envs(model: Model, parts: Parts, how: HowPlayed, show: ShowProgr
     """
     players = parts.rows_per_game(model.cfg)
     rows = -(-min(how.num_envs, how.episodes) // players) * players
-    with playing_envs(model, parts, rows, how.seed) as envs:
-        return evaluate(model, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
+    with playing_envs(model, parts, rows, how.seed) as (player, envs):
+        return evaluate(player, envs, how.episodes, how.deterministic, how.seed, how.max_steps, show)
 
 
 def evaluate_model(model: Model, parts: Parts, how: HowPlayed, show: ShowProgress | None = None) -> Evaluation:
@@ -126,8 +130,8 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
     from proximo.models.video import check_format, write_video
 
     check_format(out)
-    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as envs:
-        pictures = frames(model, envs, deterministic, seed, max_frames, episodes)
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as (player, envs):
+        pictures = frames(player, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
             raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array, or its render() "
@@ -143,8 +147,8 @@ def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, determin
         UsageError: No episode ended, or the environment is another task than that of the model.
         EnvError: An environment failed.
     """
-    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as envs:
-        returns = episode_returns(model, envs, deterministic, seed, episodes)
+    with playing_envs(model, parts, parts.rows_per_game(model.cfg), seed, drawn=True) as (player, envs):
+        returns = episode_returns(player, envs, deterministic, seed, episodes)
     if not returns:
         raise UsageError(f"{model.cfg.env_id}: no episode ended within {MAX_STEPS:,} steps, so there is none to pick. "
                          "Record one without --pick.")

@@ -42,8 +42,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """
     if not paths:
         raise UsageError("no run was given. plot needs at least one folder of a run: proximo plot RUN...")
-    found = {path: [] if not is_folder(path) else [path] if (path / "config.json").is_file() else sorted(
-        folder for folder, files in visit_folders(path) if "config.json" in files) for path in paths}
+    found = {path: sorted(folder for folder, files in visit_folders(path) if "config.json" in files)
+             if is_folder(path) else [] for path in paths}
     files = [path for path in found if isfile(path)] if any(found.values()) else []
     if wrong := [_not_a_run(path) for path, runs in found.items() if not runs and path not in files]:
         raise UsageError("\n".join(wrong))

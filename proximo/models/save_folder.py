@@ -68,7 +68,7 @@ def model_tree(variant: str, cfg: Config, spec: Spec, moments: Mapping[str, Mome
     tree = {"variant": variant, "config": asdict(cfg), "obs_shape": list(spec.obs_shape),
             "obs_dtype": str(np.dtype(spec.obs_dtype)), "action_space": space_to_json(spec.action_space),
             "observation_space": None if spec.observation_space is None else space_to_json(spec.observation_space),
-            "weights": weights, "own_parts": dict(custom_parts)}
+            "masked": spec.masked, "weights": weights, "own_parts": dict(custom_parts)}
     return tree | {f"{name}_moments": {field: np.asarray(getattr(each, field)) for field in IN_MODELS}
                    for name, each in moments.items() if each is not None}
 

@@ -70,7 +70,8 @@ def spec_from(tree: dict[str, Any]) -> Spec:
         observations = tree["observation_space"]
         return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=narrow_dtype(np.dtype(tree["obs_dtype"])),
                     action_space=space_from_json(tree["action_space"]),
-                    observation_space=None if observations is None else space_from_json(observations))
+                    observation_space=None if observations is None else space_from_json(observations),
+                    masked=tree.get("masked", False))
     except FilesError:
         raise
     except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError) as error:

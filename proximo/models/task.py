@@ -1,5 +1,6 @@
 """Whether environments have the observations and actions that an agent was trained with."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,12 @@ from proximo.config import Config
 from proximo.envs.joint_actions import action_parts, choices, has_mask
 from proximo.envs.model_fit import SCALED
 from proximo.envs.obs_layout import leaves, obs_layout
-from proximo.errors import UsageError, warn
+from proximo.errors import FilesError, UsageError, warn, warn_once
+from proximo.models.model import Model
 from proximo.protocols import Spec, VecEnv
+
+SAME = "Use the environment of the run, or one with the same spaces."
+LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)  # or a subclass of one of them
 
 
 def check_task(spec: Spec, envs: VecEnv, norm_obs: bool) -> None:
@@ -25,7 +30,52 @@ def check_task(spec: Spec, envs: VecEnv, norm_obs: bool) -> None:
         UsageError: They differ in the shape, kind or parts of observations, or in what a policy decides.
     """
     if problem := task_difference(spec, envs, norm_obs):
-        raise UsageError(f"{problem} Use the environment of the run, or one with the same spaces.")
+        raise UsageError(f"{problem} {SAME}")
+
+
+def fitted(model: Model, envs: VecEnv, make_actor: Callable[..., Any]) -> Model:
+    """Return what plays in environments: the model, or one with its weights whose network was made for their sizes.
+
+    Only a network of a program can take other sizes than those that it was trained with.
+
+    Args:
+        model: The model.
+        envs: The environments.
+        make_actor: `make_actor(spec, cfg, weights)` makes the network.
+
+    Raises:
+        UsageError: The environments have other kinds of observations or actions, or sizes that the network does not
+            take.
+    """
+    problem = task_difference(model.spec, envs, bool(model.cfg.norm_obs))
+    if not problem:
+        return model
+    if "make_agent" not in model.custom_parts or _kinds(model.spec) != _kinds(envs):
+        raise UsageError(f"{problem} {SAME}")
+    if model.moments is not None:
+        raise UsageError(f"{problem} With norm_obs, an agent takes only the sizes of its run.")
+    spec = model.spec._replace(obs_shape=tuple(envs.obs_shape), action_space=envs.action_space,
+                               observation_space=envs.observation_space)
+    try:
+        actor = make_actor(spec, model.cfg, model.actor.weights())
+    except (FilesError, UsageError) as error:
+        raise UsageError(f"{problem} Its network does not take these sizes: {error}") from error
+    warn_once(f"{problem} Its network is used as it is.")
+    return Model(actor, spec, model.cfg, model.variant, None)
+
+
+def _kinds(one: Any) -> tuple[Any, ...]:
+    """Return what of observations and actions has to be equal where sizes differ."""
+    return (np.dtype(one.obs_dtype).kind, len(one.obs_shape), _kind(one.observation_space), _kind(one.action_space))
+
+
+def _kind(space: Any) -> Any:
+    parts = getattr(space, "spaces", ())
+    if isinstance(parts, dict):
+        return [(name, _kind(part)) for name, part in parts.items()]
+    starts = np.unique(getattr(space, "start", 0)).tolist()
+    kinds = [isinstance(space, kind) for kind in LEAVES]
+    return [*map(_kind, parts)] or (kinds, len(getattr(space, "shape", None) or ()), starts)
 
 
 def task_difference(spec: Spec, envs: Any, norm_obs: bool) -> str:

@@ -11,12 +11,10 @@ import numpy as np
 from proximo.catalog import Parts
 from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import EnvError, FilesError, ProximoError, UsageError, warn
-from proximo.models.evaluate import MAX_STEPS, Evaluation, metric_means
-from proximo.models.play import HowPlayed, make_playing_envs, play_in_new_envs
+from proximo.models.evaluate import Evaluation, metric_means
+from proximo.models.play import HowPlayed, play_in_new_envs, playing_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
-from proximo.models.task import check_task
-from proximo.protocols import Spec
 from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.run import BEST, Run
 from proximo.types import Iteration
@@ -42,8 +40,8 @@ class Evaluator:
         self._cfg = replace(run.cfg, env_kwargs=joined_kwargs(*run.cfg.env_kwargs, *run.cfg.eval_env_kwargs))
         self._best: float | None = None  # None: not read yet
 
-    def check_envs(self, spec: Spec) -> None:
-        """Try whether `eval_env_kwargs` make an environment with the spaces of training.
+    def check_envs(self, it: Iteration) -> None:
+        """Try whether `eval_env_kwargs` make an environment that the model of an iteration can play in.
 
         Raises:
             UsageError, EnvError: They do not.
@@ -51,11 +49,10 @@ class Evaluator:
         if not self._cfg.eval_env_kwargs:
             return
         try:
-            envs = make_playing_envs(self._cfg, self._parts, self._parts.rows_per_game(self._cfg), self._cfg.seed)
-            try:
-                check_task(spec, envs, bool(self._cfg.norm_obs))
-            finally:
-                envs.close()
+            model = it.model()
+            model.cfg = self._cfg
+            with playing_envs(model, self._parts, self._parts.rows_per_game(self._cfg), self._cfg.seed):
+                pass
         except (UsageError, EnvError) as error:
             raise type(error)(f"eval_env_kwargs: {error}") from error
 
@@ -87,12 +84,12 @@ class Evaluator:
         """Play all episodes. Those that did not end may be the best ones: without them, no mean is computed."""
         cfg = self._cfg
         model = model_from(read_model(self._run.folder), cfg, self._parts.make_actor)
-        found = play_in_new_envs(model, self._parts, HowPlayed(episodes=cfg.eval_episodes, seed=cfg.seed,
-                                                              num_envs=cfg.eval_num_envs))
+        found = play_in_new_envs(model, self._parts, HowPlayed(
+            episodes=cfg.eval_episodes, seed=cfg.seed, max_steps=cfg.eval_max_steps, num_envs=cfg.eval_num_envs))
         if (ended := len(found.returns)) < cfg.eval_episodes:
-            raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within {MAX_STEPS:,} steps. "
-                             "Give the environment a time limit (for ids of Gymnasium --env-kwargs "
-                             "max_episode_steps=1000), or train without --eval-every.")
+            raise UsageError(f"{cfg.env_id}: {ended} of {cfg.eval_episodes} episodes ended within "
+                             f"{cfg.eval_max_steps:,} steps. Allow more with --eval-max-steps N, or give the "
+                             "environment a time limit (for ids of Gymnasium --env-kwargs max_episode_steps=1000).")
         return found
 
     def _keep_best(self, mean: float, it: Iteration) -> None:

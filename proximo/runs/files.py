@@ -22,6 +22,7 @@ MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
 MOST_FAULTS = 10_000  # of more, only the number is reported: a record of each needs a kilobyte
 POPULATION_FILE = "pbt.json"  # in the folder of a population, beside its rounds
+LOGS = frozenset(("metrics.csv", "episodes.csv", "summary.json"))  # beside a config.json: it is that of a run
 ALLOWED = {  # by the types of pydantic's errors
     "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
     "finite_number": "a finite number", "string_type": "text in quotes", "bool_type": "true or false",
@@ -62,14 +63,25 @@ def is_number(text: str) -> bool:
 def visit_folders(directory: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield a folder and those below it, with names of files; nothing below a run, nor what a benchmark moved aside.
 
-    Of a population only the newest round, because its runs begin with the lines of those that they continue.
+    Of a population only the newest round, because its runs begin with the lines of those that they continue. A
+    config.json of another program is not among the names.
     """
     for folder, inner, files in os.walk(directory):
+        if "config.json" in files and LOGS.isdisjoint(files) and _is_foreign(Path(folder) / "config.json"):
+            files.remove("config.json")
         inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith((".old", ".copy"))]
         if POPULATION_FILE in files:
             rounds = (name for name in inner if name.startswith("round-"))
             inner[:] = sorted(rounds, key=lambda name: (len(name), name))[-1:]
         yield Path(folder), files
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a config.json has none of what Proximo writes; one that cannot be read may be a run's."""
+    try:
+        return read_json(path, dict[str, Any]).keys().isdisjoint(("config", "variant"))
+    except OSError:
+        return False
 
 
 def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:

@@ -192,6 +192,7 @@ class ModelFile(TypedDict):
     obs_dtype: Dtype
     action_space: dict[str, Any]  # models/spaces.py
     observation_space: dict[str, Any] | None
+    masked: NotRequired[bool]
     weights: Arrays
     obs_moments: NotRequired[MomentArrays]
     ret_moments: NotRequired[MomentArrays]

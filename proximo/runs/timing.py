@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from proximo.protocols import MakeEnvs
+from proximo.runs.value_ranges import FirstValues
 
 
 class Recorder:
@@ -15,6 +16,7 @@ class Recorder:
         self.environment, self.began, self.played, self.learning = 0.0, 0.0, 0.0, 0.0
         self._last = math.nan  # when `shares` was called the last time
         self.tried = False  # whether environments were made, or making them was tried
+        self.first: FirstValues | None = FirstValues()  # of the first iteration; None: it has ended
 
     def note_step(self, began: float, ended: float) -> None:
         """Add a step of the environments."""
@@ -43,7 +45,7 @@ class Recorder:
         Logging, checkpoints and evaluations are the rest. The values of the first call, which includes set-up, are NaN.
         Without environments that Python steps there are none.
         """
-        now, last = perf_counter(), self._last
+        now, last, self.first = perf_counter(), self._last, None
         environment, began, played = self.environment, self.began, self.played
         self._forget()
         self._last = now
@@ -67,14 +69,19 @@ class TimedEnvs:
         return getattr(self._envs, name)
 
     def step(self, action: Any) -> Any:
-        return self._time(self._envs.step, action)
+        return self._look(self._time(self._envs.step, action))
 
     def send(self, group: int, action: Any) -> None:
         self._time(self._envs.send, group, action)
 
     def receive(self, group: int) -> Any:
         """See GroupedVecEnv.receive. Only the waiting counts, not the steps of workers while the policy acts."""
-        return self._time(self._envs.receive, group)
+        return self._look(self._time(self._envs.receive, group))
+
+    def _look(self, step: Any) -> Any:
+        if self._recorder.first is not None:
+            self._recorder.first.count(step)
+        return step
 
     def _time(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function and record its time."""

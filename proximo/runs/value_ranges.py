@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from proximo.config import Config
 from proximo.envs.obs_layout import leaves
+from proximo.protocols import Step
 
 LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
 LARGEST = float(np.finfo(np.float32).max)
@@ -66,6 +68,35 @@ class ValueRanges:
             yield (f"float32 cannot tell the values of {coarse.size} of {spread.size} numbers of the observations well "
                    f"apart: one lies between {float(self._low[one])} and {float(self._high[one])}",
                    "Networks see float32. Subtract the start, such as the time of the first step.")
+
+
+class FirstValues:
+    """The largest magnitudes that training gets of its environments in the first steps, where they are numpy arrays.
+
+    Images and packed observations, which are uint8, do not count.
+    """
+
+    def __init__(self) -> None:
+        self.obs = self.reward = 0.0
+        self.masked = False  # whether there were action masks
+
+    def count(self, step: Step) -> None:
+        """Count a step, without rows that are not valid, which may have any reward."""
+        self.masked = step.mask is not None
+        for name, x in (("obs", step.obs), ("reward", step.reward)):
+            if isinstance(x, np.ndarray) and x.dtype != np.uint8 and x.dtype.kind in "iuf":
+                numbers = x[step.valid]
+                largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
+                setattr(self, name, max(getattr(self, name), largest))
+
+    def remarks(self, cfg: Config) -> Iterator[str]:
+        """Yield a sentence for each that is large, and that neither the configuration nor the value function scales."""
+        if self.obs > LARGE and not cfg.norm_obs:
+            yield (f"{cfg.env_id}: observations reach a magnitude of {self.obs:.4g}, from which networks learn slowly. "
+                   "--norm-obs normalises them.")
+        if self.reward > LARGE and not cfg.norm_reward and not cfg.norm_value:
+            yield (f"{cfg.env_id}: rewards reach a magnitude of {self.reward:.4g}, from which networks learn slowly. "
+                   "--norm-reward normalises them.")
 
 
 def is_outside(space: spaces.Space[Any], value: Any) -> bool:

@@ -24,6 +24,7 @@ from proximo.runs.records import SummaryFile
 from proximo.runs.run import Run, versions
 from proximo.runs.signals import Signals
 from proximo.runs.timing import Recorder
+from proximo.runs.value_ranges import FirstValues
 from proximo.runs.writing import write_json
 from proximo.types import Iteration
 
@@ -79,6 +80,7 @@ class Watcher:
         self._custom, self.callbacks = custom, custom.callbacks
         load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
+        self._masked = False  # whether the environments give action masks
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
         self.save_seconds = 0.0  # how long that took
@@ -98,15 +100,17 @@ class Watcher:
         """
         if world_from_environment().rank > 0:
             return signals.received is not None
-        shares = self._recorder.shares()
+        first, shares = self._recorder.first, self._recorder.shares()
+        it = self._with_masks(it, first)
         if self.log is None and self._evaluator is not None:
-            self._evaluator.check_envs(it.spec)
+            self._evaluator.check_envs(self._custom.with_model(it, self.run.cfg, self.run.variant))
         begins, log = self.log is None, self.log or self._open_log(it)
         self.log = log
         evaluated = self._evaluator.metrics(it) if self._evaluator else {}
         it = self._custom.with_model(it._replace(stats=it.stats | shares | evaluated), self.run.cfg, self.run.variant)
         returned, self.stop_reason = run_callbacks(self.callbacks, it)
         if begins:
+            self._tell_of_values(first)
             packed_states(self.callbacks)  # one that cannot be saved is an error now, not at the first checkpoint
         if self.stop_reason:
             log.end_early(self.stop_reason)
@@ -126,6 +130,17 @@ class Watcher:
         if stopped and not saving:
             save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
+
+    def _with_masks(self, it: Iteration, first: FirstValues | None) -> Iteration:
+        """Return an iteration whose spec says whether there are action masks, which the first iteration shows."""
+        self._masked = self._masked if first is None else first.masked
+        return it._replace(spec=it.spec._replace(masked=self._masked))
+
+    def _tell_of_values(self, first: FirstValues | None) -> None:
+        """Warn of large numbers in the first iteration of a run with the variant's network."""
+        if first is not None and self._checkpoint is None and self._custom.make_agent is None:
+            for remark in first.remarks(self.run.cfg):
+                warn(remark)
 
     def _tell_of_no_episode(self, it: Iteration, last: bool) -> None:
         """Warn if no episode has ended: once where environments are made again, and after the last iteration."""

@@ -10,7 +10,7 @@ from proximo.bench.compare import compare, compare_sides
 from proximo.bench.published import published_for
 from proximo.bench.report import report
 from proximo.bench.report_tables import compare_to_published, results_table
-from proximo.bench.results import evaluations_of, group_runs, read_runs, scores_of, steps_of
+from proximo.bench.results import differing_settings, evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text
 from proximo.cli.main import main
 from proximo.errors import UsageError
@@ -237,8 +237,36 @@ def test_a_size_of_another_type_is_a_damaged_file(field, value, tmp_path, caplog
 def test_an_unknown_metric_is_answered_with_the_known_ones(tmp_path):
     """The message must not blame the seeds."""
     write_runs(tmp_path / "a", OLD)
-    with pytest.raises(UsageError, match="metric=nope is unknown. Use episodic_return or episodic_length"):
+    with pytest.raises(UsageError, match="metric=nope is unknown. Use one of episodic_return, episodic_length, evaluation, or"):
         compare(tmp_path / "a", tmp_path / "a", "nope")
+
+
+def test_numbers_that_differ_are_rounded_unless_they_would_look_equal(tmp_path):
+    """A search draws numbers of sixteen digits."""
+    for gamma, rate in ((0.9876543, 0.1), (0.9123456, 0.10000001)):
+        write_runs(tmp_path / "a", OLD, gamma=gamma, more_config={"learning_rate": rate})
+    cells = differing_settings(group_runs(read_runs(tmp_path / "a")))
+    assert sorted(cells["gamma"].values()) == ["0.9123", "0.9877"]
+    assert sorted(cells["learning_rate"].values()) == ["0.1", "0.10000001"]
+
+
+def test_evaluations_are_compared(tmp_path, caplog):
+    """Training scores are equal. The last evaluation during training counts, and one after training before it."""
+    for name, better in (("a", 0), ("b", 2)):
+        write_runs(tmp_path / name, OLD)
+        for seed, score in enumerate(OLD, 1):
+            table = f"iteration,global_step,eval/return_mean\n1,32,0\n2,64,{score + better}\n3,96,\n"
+            (tmp_path / name / f"CartPole-v1__0.99__{seed}" / "metrics.csv").write_text(table)
+    (one,), _ = compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")
+    assert one.pairs == 6 and one.difference.value == pytest.approx(2)
+    for seed in range(1, 7):
+        (tmp_path / "b" / f"CartPole-v1__0.99__{seed}" / "eval.json").write_text('{"episodes": 9, "episodic_return_mean": 1.0}')
+    assert compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")[0][0].new.value == 1
+    for seed in range(1, 7):
+        (tmp_path / "a" / f"CartPole-v1__0.99__{seed}" / "metrics.csv").unlink()
+    with pytest.raises(UsageError, match="two common seeds that have an evaluation. Train the same seeds on both sides, with --eval-every N"):
+        compare(tmp_path / "a", tmp_path / "b", "evaluation")
+    assert "0 common evaluated seeds" in caplog.text
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path, capsys):

@@ -10,6 +10,7 @@ import pytest
 from proximo.bench.published import atari_scores
 from proximo.bench.report import _summary, _write_csv
 from proximo.bench.report_across import across_environments
+from proximo.bench.report_page import Picture
 from proximo.bench.report_pictures import human_picture
 from proximo.bench.report_tables import results_table
 from proximo.bench.results import RunResult
@@ -49,6 +50,19 @@ def test_the_probability_is_that_of_the_first_against_the_second():
     """One pair of runs of four is a win of the first."""
     _, ((first, second, probability),) = tables({("A-v0", "one"): [0, 2], ("A-v0", "two"): [1, 9]})
     assert (first, second, numbers(probability)) == ("one", "two", 0.25)
+
+
+def test_one_game_does_not_stretch_the_profiles(monkeypatch):
+    """Human-normalised scores of 50 end the picture at 8, with a note; those of other environments reach 1."""
+    drawn = []
+    monkeypatch.setattr("proximo.bench.report_across.profiles_picture", lambda profiles, at, name: drawn.append(at) or "<svg/>")
+    random, human = atari_scores()["Boxing"]
+    for env_id, most in (("BoxingNoFrameskip-v4", 50), ("A-v0", 1)):
+        scores = {(env_id, label): [random, random + size * (human - random)] for label, size in (("one", 1), ("two", 50))}
+        sections = across_environments({key: runs_of(*key, values) for key, values in scores.items()})
+        captions = [part.caption for part in sections[-1].parts if isinstance(part, Picture)]
+        assert drawn[-1].max() == pytest.approx(min(most, 8))
+        assert captions[-1].endswith("Scores above 8 are not drawn.") == (most > 8)
 
 
 def test_runs_that_a_comparison_leaves_out_are_named():

@@ -2,12 +2,16 @@
 
 import json
 
+import pytest
+
+from proximo.bench.live.runs import LiveRuns
 from proximo.bench.report import report
 from proximo.bench.report_page import Charts, Folded, Video
 from proximo.bench.report_runs import single_runs
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.text import settings_lines
 from proximo.errors import names_text
+from proximo.models.plot import find_runs
 from tests.support.run_folders import RunFolder
 
 
@@ -99,3 +103,17 @@ def test_the_members_of_a_sweep_are_continued_together(tmp_path):
     text = report(tmp_path).with_suffix(".md").read_text()
     assert f"Not finished: {', '.join(names)}. Such a run" in text
     assert text.count(f"Continue the whole sweep with: proximo resume {tmp_path}, or") == 1
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "{}"])
+def test_a_config_of_another_program_is_no_run_and_hides_none(content, tmp_path):
+    """It was an unfinished run in environment "?", and runs below its folder were not found. Damaged ones stay."""
+    run, begun, damaged = (tmp_path / "project" / name for name in ("run", "begun", "damaged"))
+    RunFolder(run).grow(3).finish()
+    RunFolder(begun, seed=2)
+    for folder in (tmp_path / "project", tmp_path / "project" / "weights", damaged):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(content if folder != damaged else '{"variant": ')
+    assert {one.path for one in read_runs(tmp_path)} == {run, begun, damaged}
+    assert {one.run.path for one in LiveRuns([tmp_path]).refresh()} == {run, begun, damaged}
+    assert find_runs([tmp_path / "project"]) == find_runs([tmp_path]) == [begun, damaged, run]

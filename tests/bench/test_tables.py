@@ -1,11 +1,15 @@
 """Benchmark, search and population files with values of a wrong type: one message has every problem of the file."""
 
+from pathlib import Path
+
 import pytest
 
 from proximo.bench.population import load_population
 from proximo.bench.sets import load_set
 from proximo.bench.tune_search import load_search
 from proximo.errors import UsageError
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def test_values_of_a_wrong_type_hide_no_other_problem(tmp_path):
@@ -50,3 +54,23 @@ def test_values_of_a_wrong_type_hide_no_other_problem_of_a_population(tmp_path):
     for line, part in zip(str(fault.value).splitlines(), ("env_id=3 is not allowed", "metric='reward' is not allowed",
                                                           "space=5 is not", "population=1 is not"), strict=True):
         assert line.startswith(f"{path}: {part}")
+
+
+@pytest.mark.parametrize("name", ["small.toml", "tune/cartpole.toml", "pbt/cartpole.toml"])
+def test_a_file_of_another_command_names_the_right_one(name):
+    """One sentence instead of a list of unknown keys."""
+    path, right = BENCHMARKS / name, {"small.toml": "bench"}.get(name, name.split("/")[0])
+    for command, load in (("bench", load_set), ("tune", load_search), ("pbt", load_population)):
+        if command == right:
+            load(path)
+            continue
+        with pytest.raises(UsageError, match=f"^{path} is a file of another command. Use `proximo {right} {path}`.$"):
+            load(path)
+
+
+def test_a_file_that_could_be_one_of_several_commands_is_read_as_given(tmp_path):
+    """A search with env_id instead of env_ids has its own list of problems."""
+    path = tmp_path / "bad.toml"
+    path.write_text('variant = "ppo"\nenv_id = "CartPole-v1"\nsteps = 2048\n[space]\ngamma = {low = 0.9, high = 0.99}\n')
+    with pytest.raises(UsageError, match="env_id is unknown. A search has"):
+        load_search(path)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,26 @@ def test_a_report_of_a_search_shows_its_trials_best_first(folder):
     assert "## Trials" in text and "published" not in text.replace("as in published", "") and "P(X better" not in text
     assert "Not finished, because the trial was pruned, was stopped, or is running: CartPole-v1/b/1." in text
     assert "proximo resume" not in text
+
+
+def test_a_report_of_several_searches_names_search_and_trial(folder):
+    """The runs had the names of their folders, which are hashes, and were compared with published scores."""
+    pytest.importorskip("rliable")
+    parent = folder.parent / "both"
+    for name in ("one", "two"):
+        shutil.copytree(folder, parent / name)
+    for record in (parent / "two").rglob("*.job.json"):  # other values, and therefore other names
+        record.write_text(record.read_text().replace('"label": "', '"label": "z'))
+    lines = (parent / "two" / "trials.csv").read_text()
+    (parent / "two" / "trials.csv").write_text(re.sub(r",([abcde]),", r",z\1,", lines))
+    report(parent)
+    text = (parent / "report.md").read_text()
+    names = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| CartPole-v1")]
+    assert names == ["one, trial 2", "one, trial 0", "two, trial 2", "two, trial 0"]
+    assert "## Trials of one" in text and "## Trials of two" in text and "P(X better" not in text
+    RunFolder(parent / "other" / "CartPole-v1" / "ppo" / "1").grow(3)  # which is of no search
+    report(parent)
+    assert "## Trials of one" in (parent / "report.md").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "trial,state,score,folder,gamma\n1,complete\n", '"', "\0\n"])

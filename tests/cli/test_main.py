@@ -56,6 +56,7 @@ SAME_WEIGHTS = {
     "logger": "--logger console", "log_every": "--log-every 3", "keep_checkpoints": "--keep-checkpoints 0", "env_workers": "--env-workers 1",
     "eval_every": "--eval-every 64", "eval_env_kwargs": "--eval-every 64 --eval-env-kwargs max_episode_steps=9",
     "eval_episodes": "--eval-every 64 --eval-episodes 2", "eval_num_envs": "--eval-every 64 --eval-num-envs 1",
+    "eval_max_steps": "--eval-every 64 --eval-max-steps 9",
     "capture_video": "--capture-video", "backend": "--backend nccl", "env_timeout": "--env-timeout 5.5",
     "wandb_project_name": "--wandb-project-name other", "wandb_entity": "--wandb-entity other", "run_dir": "",
     "collective_timeout": "--collective-timeout 5.5", "restart_envs": "--env-workers 1 --restart-envs 2",

@@ -20,7 +20,7 @@ from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import normalize_obs
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, warn_once
 from proximo.models.evaluate import evaluate
 from proximo.models.over_time import models_over_time
 from proximo.models.read_folder import read_model
@@ -592,3 +592,31 @@ def test_a_model_of_another_user_is_told_in_whole_sentences(tmp_path, monkeypatc
     monkeypatch.setattr("proximo.models.read_folder.load_tree", refuse)
     with pytest.raises(FilesError, match=r"\(Permission denied\)\. Its owner can allow it: chmod"):
         read_model(tmp_path / "run")
+
+
+def test_an_agent_that_was_trained_with_masks_says_that_it_gets_none(tmp_path, caplog):
+    """Also after a resume and where it was saved again; an evaluation passes masks itself."""
+    run = tmp_path / "run"
+    assert train(run, "--env-id", "tests.support.probes:Masked-v0") == 0
+    assert main(["resume", str(run), "--total-timesteps", "352", "--allow-import", "tests"]) == 0
+    proximo.load(run).save(tmp_path / "saved")
+    proximo.evaluate(run, 2, allow_import="tests.support.probes")
+    assert "trained with action masks" not in caplog.text
+    for folder in (run, tmp_path / "saved", run / "checkpoints" / "00000011"):
+        warn_once.cache_clear()
+        caplog.clear()
+        model = proximo.load(folder)
+        obs = np.zeros(model.spec.obs_shape)
+        model.act(obs, mask=np.ones(3))
+        model.value(obs)
+        assert "trained with action masks" not in caplog.text
+        model.act(obs)
+        model.logprob(obs, 1)
+        assert caplog.text.count("trained with action masks") == 1
+
+
+def test_an_agent_that_was_trained_without_masks_needs_none(runs, caplog):
+    warn_once.cache_clear()
+    model = proximo.load(runs / "plain")
+    model.act(np.zeros(4))
+    assert "masks" not in caplog.text and not model.spec.masked

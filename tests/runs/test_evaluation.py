@@ -144,9 +144,19 @@ def test_an_evaluation_without_its_longest_episodes_is_none(tmp_path, monkeypatc
     """An episode that goes on may be a better one than those that have ended."""
     monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(5.0, 1))
     assert train(tmp_path / "run", "--eval-every", "320", "--eval-episodes", "2") == 0
-    assert "CartPole-v1: 1 of 2 episodes ended within 50,000 steps. Give the environment a time limit" in (
+    assert "CartPole-v1: 1 of 2 episodes ended within 50,000 steps. Allow more with --eval-max-steps N, or give" in (
         capsys.readouterr().err)
     assert evaluations(tmp_path / "run") == {} and not (tmp_path / "run" / "model-best").exists()
+
+
+def test_the_longest_episode_of_an_evaluation_is_a_setting(tmp_path, capsys):
+    """No episode of CartPole ends within 3 steps; a resume allows more."""
+    words = ("--eval-every", "160", "--eval-episodes", "2")
+    assert train(tmp_path / "run", *words, "--eval-max-steps", "3") == 0
+    assert "No evaluation after 160 steps: CartPole-v1: 0 of 2 episodes ended within 3 steps." in capsys.readouterr().err
+    assert evaluations(tmp_path / "run") == {}
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "480", "--eval-max-steps", "500"]) == 0
+    assert list(evaluations(tmp_path / "run")) == [15]
 
 
 KINDS = {

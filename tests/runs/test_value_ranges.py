@@ -1,5 +1,7 @@
 """Remarks on observations and rewards, against environments whose numbers are known."""
 
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from gymnasium import spaces
 import proximo
 from proximo.on_torch.assemble import assemble
 from proximo.runs.check_env import check_env
-from proximo.runs.value_ranges import ValueRanges, unreached_actions
+from proximo.runs.value_ranges import FirstValues, ValueRanges, unreached_actions
 
 START = 1.7e9  # seconds since 1970: float32 numbers are 128 apart there
 
@@ -138,3 +140,48 @@ def test_training_tells_of_bounds_that_the_policy_does_not_reach(settings, told,
     assert any("Setpoint: an untrained policy samples action[0]" in one.message and "--distribution squashed" in one.message
                for one in caplog.records) == told
     assert any("an untrained policy samples action[0]" in finding.what for finding in check_env(Setpoint))
+
+
+class Loud(gymnasium.Env):
+    """Observations and rewards of one magnitude each."""
+
+    observation_space, action_space = box(2), spaces.Discrete(2)
+
+    def __init__(self, obs=1.0, reward=1.0):
+        self.values = obs, reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(2, self.values[0]), {}
+
+    def step(self, action):
+        return np.full(2, -self.values[0]), self.values[1], False, False, {}
+
+
+FEW = {"num_envs": 2, "num_steps": 8, "num_minibatches": 1, "logger": "none"}
+
+
+@pytest.mark.parametrize(("kwargs", "options", "told"), [
+    ({"obs": 5000.0}, {}, ["Loud: observations reach a magnitude of 5000, from which networks learn slowly. --norm-obs"]),
+    ({"reward": -200.0}, {}, ["Loud: rewards reach a magnitude of 200, from which networks learn slowly. --norm-reward"]),
+    ({"obs": -100.0, "reward": 100.0}, {}, []),
+    ({"obs": 5000.0, "reward": 200.0}, {"norm_obs": True, "norm_reward": True}, []),
+    ({"reward": 200.0}, {"norm_value": True}, []),
+    ({"obs": 5000.0}, {"make_agent": assemble}, [])])
+def test_training_tells_of_large_numbers_once(kwargs, options, told, tmp_path, caplog):
+    """After the first iteration, and not where they are scaled, or where a network of the program may do it."""
+    run = proximo.train(env=Loud, env_kwargs=kwargs, total_timesteps=32, run_dir=tmp_path / "run", **FEW, **options)
+    found = [one.getMessage() for one in caplog.records if "magnitude" in one.getMessage()]
+    assert [line.startswith(start) for line, start in zip(found, told, strict=True)] == [True] * len(told)
+    parts = {name: part for name, part in options.items() if name == "make_agent"}
+    caplog.clear()
+    proximo.resume(run, env=Loud, total_timesteps=48, **parts)
+    assert "magnitude" not in caplog.text
+
+
+def test_rows_that_are_not_valid_may_have_any_reward():
+    first, ones = FirstValues(), np.ones(2)
+    valid = np.array([True, False])
+    first.count(SimpleNamespace(obs=np.zeros((2, 3), np.float32), reward=np.array([7.0, 1e9]), valid=valid, mask=None))
+    first.count(SimpleNamespace(obs=np.full((2, 3), 255, np.uint8), reward=ones, valid=valid, mask=None))
+    assert (first.obs, first.reward) == (0.0, 7.0)
