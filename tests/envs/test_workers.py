@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -503,3 +504,58 @@ def test_what_a_notebook_defines_is_said_to_be_missing_in_workers():
         gym.registry.pop("OnlyHere-v0")
     with pytest.raises(UsageError, match="env_wrappers=__main__:Nothing: worker processes do not have Nothing. Put it into"):
         finish_env(gym.make("CartPole-v1"), EnvSource("CartPole-v1", wrappers=["__main__:Nothing"]))
+
+
+PORTS = """import multiprocessing, socket, time
+from tests.support.probes import Probe
+
+
+class Fixed(Probe):
+    def __init__(self, port, waits=False):
+        self.server = socket.socket()
+        while True:
+            try:
+                self.server.bind(("127.0.0.1", port))
+                return
+            except OSError:
+                if not waits:
+                    raise
+                time.sleep(0.1)
+
+    def close(self):
+        self.server.close()
+
+
+class Slow(Probe):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def close(self):
+        time.sleep(self.seconds * (multiprocessing.parent_process() is not None))
+"""
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_port_that_every_environment_opens_is_named(waits, tmp_path):
+    """Whether an environment fails, or waits until the port is free."""
+    (tmp_path / "fixed.py").write_text(PORTS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    cfg = Config(env_file=f"{tmp_path}/fixed.py:Fixed", env_kwargs={"port": port, "waits": waits}, env_workers=2, env_timeout=10.0)
+    with pytest.raises(EnvError, match=("did not answer within 10 s.*" if waits else "in use.*") + "use the same port") as caught:
+        make_gym(cfg.resolved(), [1, 2]).reset()
+    assert str(caught.value).count("game-engines.md") == 1
+
+
+def test_a_close_that_takes_too_long_is_cut_off_with_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("proximo.envs.worker_envs.END_SECONDS", 2.0)
+    (tmp_path / "slow.py").write_text(PORTS)
+    for seconds in (0.5, 60):
+        assert "close()" not in caplog.text
+        cfg = Config(env_file=f"{tmp_path}/slow.py:Slow", env_kwargs={"seconds": seconds}, env_workers=2)
+        envs = make_gym(cfg.resolved(), [1, 2])
+        envs.reset()
+        pids = running_workers(envs)
+        envs.close()
+        assert have_ended(pids)
+    assert "worker process 0, 1: close() of its environments did not return within 2 s" in caplog.text
