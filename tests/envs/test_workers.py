@@ -19,6 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.calls import call_envs
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
@@ -559,3 +560,49 @@ def test_a_close_that_takes_too_long_is_cut_off_with_a_warning(tmp_path, monkeyp
         envs.close()
         assert have_ended(pids)
     assert "worker process 0, 1: close() of its environments did not return within 2 s" in caplog.text
+
+
+LEVELS = """import os
+from tests.support.probes import Probe
+
+
+class Levels(Probe):
+    level, tasks = 0, 0
+
+    def observe(self):
+        return super().observe() * 0 + self.level
+
+    def next_task(self):
+        self.tasks += 1
+
+"""
+
+
+def test_a_worker_that_replaces_another_has_the_attributes_that_were_set(tmp_path, caplog):
+    """Also after a resume. What other methods have changed is named."""
+    (tmp_path / "levels.py").write_text(LEVELS)
+    cfg = Config(env_file=f"{tmp_path}/levels.py:Levels", env_workers=2, restart_envs=3).resolved()
+    envs = make_gym(cfg, SEEDS)
+    envs.reset()
+    assert call_envs(envs, "set_wrapper_attr", "level", 3) and call_envs(envs, "get_wrapper_attr", "level") == [3] * 4
+    envs.step(np.zeros(4, int))
+    state = envs.state()
+    kill_worker(envs, 1)
+    assert (envs.step(np.zeros(4, int)).obs == 3).all() and call_envs(envs, "get_wrapper_attr", "level") == [3] * 4
+    assert caplog.messages[-1].endswith("It is replaced (restart 1 of 3).")
+    call_envs(envs, "next_task")
+    kill_worker(envs, 0)
+    envs.step(np.zeros(4, int))
+    assert caplog.messages[-1].endswith("but not what these methods may have changed: next_task.")
+    envs.close()
+    copy = make_gym(cfg, SEEDS)
+    copy.reset()
+    copy.load(state)
+    kill_worker(copy, 0)
+    assert (copy.step(np.zeros(4, int)).obs == 3).all()
+    copy.close()
+
+
+def kill_worker(envs, k):
+    envs._vector.processes[k].kill()
+    envs._vector.processes[k].join()
