@@ -10,11 +10,14 @@ from proximo.errors import UsageError
 from proximo.runs.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import gymnasium
 
     from proximo.protocols import LossFn, MakeAgent
     from proximo.runs.callbacks import Callback
     from proximo.runs.check_env import Finding
+    from proximo.runs.keywords import Changes, Fields, SweepFields
     from proximo.runs.session import Session
     from proximo.types import Iteration
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 def train(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
           make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
           loss_fn: "LossFn | None" = None, callbacks: "Sequence[Callback]" = (),
-          resume: Literal["auto", "never"] | None = None, **values: Any) -> Path:
+          resume: Literal["auto", "never"] | None = None, **values: "Unpack[Fields]") -> Path:
     """Train an agent as `proximo train` does.
 
         proximo.train("ppo_atari", env_id="BreakoutNoFrameskip-v4", seed=1)
@@ -49,7 +52,8 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
             of numbers, which are logged as user/NAME, and raise proximo.StopTraining. See proximo.callbacks.
         resume: "auto": continue the run that is in `run_dir`, and do nothing if it is finished; "never": refuse such a
             folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
-        values: Fields of the configuration.
+        values: Fields of the configuration. Type checkers know those of Proximo's configurations; fields of your own
+            are checked as proximo.train(MyConfig(field=...)).
 
     Returns:
         The folder of the run; with num_seeds, the folder that contains one run per seed.
@@ -66,13 +70,14 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
     from proximo.runs.restart import start_or_resume
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks)
-    return _train_to_end(start_or_resume(*configure(config, env, custom, values), custom, mode=resume))
+    return _train_to_end(start_or_resume(*configure(config, env, custom, dict(values)), custom, mode=resume))
 
 
 @unbroken_imports()
 def sweep(config: str | Config | type[Config] | None = None, env: str | None = None, *,
           make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
-          loss_fn: "LossFn | None" = None, resume: Literal["auto", "never"] | None = None, **values: Any) -> Path:
+          loss_fn: "LossFn | None" = None, resume: Literal["auto", "never"] | None = None,
+          **values: "Unpack[SweepFields]") -> Path:
     """Train one run for every combination of some values, all at once, as `proximo sweep` does; see `train`.
 
         proximo.sweep("ppo", learning_rate=[3e-4, 1e-3], gamma=[0.98, 0.99], seed=[1, 2, 3], run_dir="runs/sweep")
@@ -97,13 +102,14 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     from proximo.runs.sweep import configure_sweep, start_sweep
 
     custom = custom_parts(None, make_envs, make_agent, loss_fn)
-    return _train_to_end(start_sweep(*configure_sweep(config, env, custom, values), mode=resume, custom=custom)[0])
+    members = configure_sweep(config, env, custom, dict(values))
+    return _train_to_end(start_sweep(*members, mode=resume, custom=custom)[0])
 
 
 def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
                make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
                loss_fn: "LossFn | None" = None, state: dict[str, Any] | None = None,
-               **values: Any) -> "Generator[Iteration, None, None]":
+               **values: "Unpack[Fields]") -> "Generator[Iteration, None, None]":
     """Train, and yield a proximo.types.Iteration after every iteration. There is no run folder, log or checkpoint.
 
     Fields about files, logging, evaluation and videos (run_dir, logger, ...) have no effect. No signal handler is set.
@@ -137,7 +143,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
     from proximo.runs.start import set_passive_openmp_wait
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn)
-    cfg, variant = configure(config, env, custom, values)
+    cfg, variant = configure(config, env, custom, dict(values))
     world = world_from_environment()
     cfg = resolve(custom.with_workers(cfg), variant, world.size, world.local_size, custom.make_envs is not None)
     if problems := [*custom.problems(cfg), *problems_of_iterations(state, cfg), *problems_of(cfg, world.size)]:
@@ -150,7 +156,8 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
 @unbroken_imports()
 def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" = None,
            make_agent: "MakeAgent | None" = None, loss_fn: "LossFn | None" = None,
-           callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None, **changes: Any) -> Path:
+           callbacks: "Sequence[Callback]" = (), config: type[Config] | None = None,
+           **changes: "Unpack[Changes]") -> Path:
     """Continue a run from its newest checkpoint, bit for bit, as `proximo resume` does.
 
     Args:
@@ -178,13 +185,13 @@ def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAny
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
     allowed = modules_of(changes.pop("allow_import", ()))
     check_wrappers(changes)
-    changes = ({"env_id": env} if isinstance(env, str) else {}) | changes
-    return _train_to_end(resume(folder_of(run, "run"), changes, custom, allowed))
+    named = {"env_id": env} if isinstance(env, str) else {}
+    return _train_to_end(resume(folder_of(run, "run"), named | dict(changes), custom, allowed))
 
 
 @unbroken_imports()
 def check_env(env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" = None,
-              **values: Any) -> "list[Finding]":
+              **values: "Unpack[Fields]") -> "list[Finding]":
     """Check an environment against Gymnasium's contract with a few thousand random steps, as `proximo check-env` does.
 
     Args:

@@ -17,6 +17,8 @@ from typing import Any
 LOGGER = logging.getLogger("proximo")
 COLUMNS = ("Use printable characters without comma and quotation mark, and no space at either end: names are columns "
            "of metrics.csv.")
+SAVE_AS_UTF8 = ("PowerShell 5 writes it with >. Save the file as UTF-8, for example with `Get-Content OLD | "
+                "Set-Content -Encoding utf8 NEW`.")
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 LIBRARIES = ("gymnasium", "numpy", "torch", "jax", "flax", "proximo")  # where place_of() does not look
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case

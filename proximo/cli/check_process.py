@@ -91,6 +91,7 @@ def death(child: SpawnProcess, call: Any, name: str) -> str:
 def run_check(env_id: str | None, cfg: Config, call: Any, writer: Any) -> None:
     """Run in the child: send every finding, or the error that ended the check, then END."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # and this: it ends what this process has started, too
     end_with_parent()
     remove_path_variable()
 

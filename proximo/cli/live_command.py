@@ -11,6 +11,7 @@ from proximo.bench.live.server import HERE, NAMES_OF_HERE, PORT, LiveServer
 from proximo.bench.live.text import show_text
 from proximo.cli.arguments import arguments, check_least
 from proximo.errors import notify, warn
+from proximo.runs.interrupt import TerminatedError
 
 
 @dataclass
@@ -42,6 +43,8 @@ def live_command(words: list[str]) -> int:
             show_text(live)
         else:
             serve_page(live, args.host, args.port)
+    except TerminatedError:
+        raise
     except KeyboardInterrupt:
         print()
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.files import is_folder
-from proximo.runs.interrupt import interrupted_code
+from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
 from proximo.runs.output import prepare_streams, silence, write_line
 from proximo.runs.writing import FULL, READ_ONLY, reason, remedy
 
@@ -56,7 +56,7 @@ def exit_code(act: Callable[[], int]) -> int:
     """Return what `act` returns, or print its error and return the exit code of that error."""
     prepare_streams()
     try:
-        with printed_messages():
+        with printed_messages(), interrupt_on_sigterm():  # environments are closed, and the engines of games end
             check_current_folder()
             code = act()
     except BrokenPipeError:  # the reader of the output has closed it (`proximo list | head`)

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from proximo.config import Config
 from proximo.envs.render import gl_advice, use_egl_when_headless
-from proximo.errors import UsageError, notify, place_of
+from proximo.errors import SAVE_AS_UTF8, UsageError, notify, place_of
 
 KNOWN = {"ale_py": "proximo[atari]", "dm_control": "proximo[dm_control]", "gymnasium": "gymnasium",
          "gymnasium_robotics": "gymnasium-robotics", "minigrid": "proximo[minigrid]", "mujoco": "proximo[mujoco]",
@@ -130,7 +130,9 @@ def import_named(module: str, named_by: str) -> ModuleType:
 def _import_fault(what: str, named_by: str, error: BaseException) -> str:
     """Return a sentence with the place where importing failed."""
     if isinstance(error, SyntaxError):
-        place, cause = f"{error.filename}, line {error.lineno}", error.msg
+        place = f"{error.filename}, line {error.lineno}" if error.filename else what
+        other = "null bytes" in error.msg or "byte 0xff" in error.msg or "byte 0xfe" in error.msg
+        cause = f"{error.msg}. It may be UTF-16. {SAVE_AS_UTF8}".removesuffix(".") if other else error.msg
     else:
         place, cause = place_of(error) or "its file", str(error).rstrip(".")
     return f"{named_by}: importing {what} fails in {place} with {type(error).__name__}: {cause}{gl_advice(error)}"

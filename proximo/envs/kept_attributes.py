@@ -41,7 +41,7 @@ class KeptAttributes:
             envs = make_envs(cfg, seeds)
             if made:
                 try:
-                    self._set(envs)
+                    self.set_in(envs)
                 except BaseException:
                     envs.close()
                     raise
@@ -50,7 +50,8 @@ class KeptAttributes:
 
         return make
 
-    def _set(self, envs: VecEnv) -> None:
+    def set_in(self, envs: Any) -> None:
+        """Set all attributes in new environments; a warning names those that cannot be set."""
         for name, one in self._kept.items():
             force = {} if one["force"] is None else {"force": one["force"]}
             try:

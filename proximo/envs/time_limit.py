@@ -15,9 +15,9 @@ import gymnasium as gym
 from proximo.errors import EnvError, warn, warn_once, with_place
 
 CLOSE_SECONDS = 10.0
-ONLY_ONE = ("If two of them use the same port or file, let each take its own (docs/game-engines.md). If a process can "
-            "have only one of these environments, use --num-envs 1, or train with a process for each: as many "
-            "--env-workers as --num-envs.")
+OWN_PORT = "If two of them use the same port or file, let each take its own (docs/game-engines.md)."
+ONLY_ONE = (f"{OWN_PORT} If a process can have only one of these environments, use --num-envs 1, or train with a "
+            "process for each: as many --env-workers as --num-envs.")
 Observer = Callable[[str, float], None]  # gets a call and its limit in seconds; ("", 0) when it has returned
 OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
 

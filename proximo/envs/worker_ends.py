@@ -15,8 +15,10 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
+from proximo.errors import warn
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-END_SECONDS = 5.0  # for idle workers to close their environments
+END_SECONDS = 10.0  # for idle workers to close their environments
 FAULT_SECONDS = 1.0  # for workers in a step that may never end, after a fault of another one or Ctrl-C
 
 
@@ -33,6 +35,10 @@ def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
     end = time.monotonic() + seconds
     for process in vector.processes:
         process.join(max(end - time.monotonic(), 0))
+    late = [str(k) for k, process in enumerate(vector.processes) if process.exitcode is None]
+    if late and seconds > FAULT_SECONDS:
+        warn(f"worker process {', '.join(late)}: close() of its environments did not return within {seconds:g} s. The "
+             "process is killed, and on Linux what it has started too.")
     kill_all(vector.processes)
     for pipe in filter(None, vector.parent_pipes):
         pipe.close()

@@ -22,7 +22,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from proximo.envs.calls import check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.search_path import trusted_modules
-from proximo.envs.time_limit import time_limit
+from proximo.envs.time_limit import OWN_PORT, time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
 from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows, run_worker
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
@@ -136,8 +136,10 @@ class WorkerEnvs:
             if stopped == 2:  # seen twice: this is not a Ctrl-Z for all processes that has just ended
                 raise self.fault(k, "was stopped by a signal (SIGSTOP)")
             if time.monotonic() >= end:
+                slow = "environments need" if self._time else "environments, which are made now, need"
+                own = "" if self._time else f". {OWN_PORT.removesuffix('.')}"
                 raise self.fault(k, f"did not answer within {self._timeout:g} s. Increase --env-timeout if its "
-                                    "environments need more time")
+                                    f"{slow} more time{own}")
 
     def _guard(self, play: Callable[[AsyncVectorEnv[Any, Any]], Answer]) -> Answer:
         """Call `play`. After any error, end all workers and raise one EnvError."""

@@ -16,6 +16,7 @@ from proximo.envs.calls import call_envs, check_sent
 from proximo.envs.joint_actions import action_shape
 from proximo.envs.obs_faults import space_layout
 from proximo.envs.search_path import remove_path_variable
+from proximo.envs.time_limit import OWN_PORT
 from proximo.envs.worker_ends import end_with_parent
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
@@ -93,7 +94,10 @@ class Bundle(gymnasium.Env[Any, Any]):
     def _envs(self) -> RowEnvs:
         if self._made is None:
             self._begin_process()
-            made = self._make()
+            try:
+                made = self._make()
+            except EnvError as error:  # the parent has made one before, and closed it
+                raise EnvError(str(error) if OWN_PORT in str(error) else f"{error}. {OWN_PORT}") from error
             if (made.obs_shape, made.obs_dtype) != self._row:
                 shape, dtype = self._row
                 raise UsageError(f"an environment has observations {made.obs_shape} {made.obs_dtype}, and another one "

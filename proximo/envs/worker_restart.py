@@ -2,22 +2,32 @@
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from proximo.envs.kept_attributes import KeptAttributes
 from proximo.envs.search_path import trusted_modules
 from proximo.envs.worker_ends import find_dead, kill_all
 from proximo.envs.worker_envs import WorkerEnvs
 from proximo.envs.worker_process import MakeRows, run_worker
-from proximo.errors import EnvError, warn
+from proximo.errors import EnvError, ProximoError, warn
 from proximo.protocols import Step
 
 LOST: Any = ((None, 0.0, False, False, {}), True)  # what a worker answers to "step", in place of one that was replaced
+
+
+READING = ("get_wrapper_attr", "has_wrapper_attr")  # methods whose results are copies, so that they change nothing
+
+
+class OneWorker(NamedTuple):
+    """The environments of one worker, as call_envs takes them."""
+
+    call: Callable[..., list[Any]]
 
 
 class WritingPipe:
@@ -50,7 +60,8 @@ class RestartedWorkers(WorkerEnvs):
 
     Its rows of that step are truncated and not valid: nothing is learned from them, and what came before continues in
     the value of the last observation. Episodes begin in all of them, with seeds that depend on the seeds of the rows
-    and on the number of the restart, so that a fault that depends on the seed is not repeated.
+    and on the number of the restart, so that a fault that depends on the seed is not repeated. They have the attributes
+    that `call` has set, and otherwise nothing of those that they replace; a warning names what else was called.
 
     Args:
         most: How many workers are replaced. The next one that is lost is an EnvError.
@@ -61,6 +72,7 @@ class RestartedWorkers(WorkerEnvs):
                  name: str) -> None:
         super().__init__(make_rows, seeds, workers, timeout, name)
         self._most, self._restarts = most, 0
+        self._kept, self._others = KeptAttributes(), set[str]()  # what `call` has set, and other methods that it called
         self.metric_names = (*self.metric_names, "env_restarts")
 
     def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
@@ -99,7 +111,9 @@ class RestartedWorkers(WorkerEnvs):
         if self._restarts == self._most:
             raise EnvError(f"{fault}. {self._most} workers were replaced before (--restart-envs).") from error
         self._restarts += 1
-        warn(f"{fault}. It is replaced (restart {self._restarts} of {self._most}).")
+        lacks = f" Its environments get the attributes that call_envs has set, but not what these methods may have " \
+                f"changed: {', '.join(sorted(self._others))}."
+        warn(f"{fault}. It is replaced (restart {self._restarts} of {self._most}).{lacks if self._others else ''}")
         kill_all([vector.processes[k]])
         vector.parent_pipes[k].close()
         context = multiprocessing.get_context("spawn")
@@ -117,16 +131,35 @@ class RestartedWorkers(WorkerEnvs):
         pipes, processes = cast(list[Any], vector.parent_pipes), cast(list[Any], vector.processes)
         shared = cast(dict[str, np.ndarray], vector.observations)
         processes[k], pipes[k] = process, WritingPipe(parent, {name: part[k] for name, part in shared.items()})
+        self._kept.set_in(OneWorker(partial(self._ask, vector, k)))
         parent.send(("reset", {}))
         self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
         (_, info), _ = pipes[k].recv()
         if "fault" in info:
             raise EnvError(info["fault"])
 
+    def _ask(self, vector: AsyncVectorEnv[Any, Any], k: int, name: str, /, *arguments: Any, **options: Any
+             ) -> list[Any]:
+        """Call a method of the environments of one worker."""
+        pipe = vector.parent_pipes[k]
+        pipe.send(("_call", ("call_rows", (name, arguments, options), {})))
+        self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
+        answer, success = pipe.recv()
+        if not success or isinstance(answer, ProximoError):
+            raise answer if success else self.fault(k, f"could not call {name}")
+        return answer
+
+    def call(self, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
+        found = super().call(name, *arguments, **options)
+        if name not in READING and self._kept.changed(name, arguments, options, found):
+            self._others.add(name)
+        return found
+
     def state(self) -> dict[str, Any] | None:
         state = super().state()
-        return None if state is None else state | {"restarts": self._restarts}
+        return None if state is None else self._kept.added_to(state | {"restarts": self._restarts})
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
+        self._kept = KeptAttributes(state)
         self._restarts = int(state.get("restarts", 0))  # 0: saved without --restart-envs

@@ -42,6 +42,12 @@ def load_states(callbacks: Sequence[Callable[..., Any]], checkpoint: Mapping[str
     Raises:
         UsageError: A callback does not accept its state.
     """
+    for callback in callbacks:
+        owner: Any = getattr(callback, "__self__", None)
+        if with_state([owner]):
+            warn(f"callbacks has {name_of(callback)}(), a method of a {type(owner).__name__}, whose state() and load() "
+                 "are not used. For a resume that continues with its state, pass the object, with a method "
+                 "__call__(self, it).")
     if checkpoint is None:
         return
     given, kept = with_state(callbacks), checkpoint.get(CALLBACK_STATES, [])

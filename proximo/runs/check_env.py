@@ -23,7 +23,7 @@ from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
 from proximo.envs.spaces import action_writer, read_space, scripted_action
-from proximo.envs.time_limit import ONLY_ONE, LimitedEnv, close_env, time_limit
+from proximo.envs.time_limit import OWN_PORT, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.models.evaluate import MAX_STEPS
 from proximo.problems import config_problems
@@ -36,6 +36,8 @@ STEPS = 5000  # of play, once an episode has ended
 ENOUGH_SECONDS = 10.0  # of play, once an episode has ended
 MOST_SECONDS = 60.0  # of play, if no episode ends
 FAR = 1.5  # the largest action, where a Box has no bounds; untrained policies seldom choose others
+ONE_WORKS = (f"Training with --num-envs 1 works, without --eval-every and --capture-video. {OWN_PORT} If a process can "
+             "have only one, but several processes one each, train with as many --env-workers as --num-envs.")
 BOOLEANS, NUMBERS = (bool, np.bool_), (int, float, np.integer, np.floating)
 
 
@@ -231,6 +233,6 @@ def _contract_findings(subject: Subject) -> Iterator[Finding]:
         try:
             one, two, other = (stack.enter_context(closing(subject.make_rows([seed]))) for seed in (1, 1, 2))
         except EnvError as error:
-            yield Finding(False, str(error), ONLY_ONE, ends=True)
+            yield Finding(False, f"a second one cannot be made while one is open: {error}", ONE_WORKS, ends=True)
             return
         yield from row_findings(one, two, other)

@@ -4,6 +4,7 @@ A TypedDict (runs/records.py, bench/records.py) describes a kind of file, and py
 pydantic is imported where a file is read, because that takes longer than the rest of a command.
 """
 
+import codecs
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from proximo.errors import FilesError, UsageError
+from proximo.errors import SAVE_AS_UTF8, FilesError, UsageError
 
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
@@ -121,12 +122,20 @@ def sha256(path: Path, most: int | None = None) -> str:
 
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
-    """Return the text of a regular file in UTF-8; raises what `open_regular` raises, and FilesError for other bytes."""
+    """Return the text of a regular file in UTF-8, without a byte order mark.
+
+    Raises:
+        FilesError: It has other bytes, such as UTF-16.
+        FileNotFoundError: As `open_regular` raises it; other FilesErrors, too.
+    """
     with open_regular(path, most) as file:
         try:
-            return file.read(most).decode("utf-8")
+            content = file.read(most)
+            if not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return content.decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise FilesError(f"{path} cannot be read ({error}).") from error
+    raise FilesError(f"{path} is UTF-16. {SAVE_AS_UTF8}")
 
 
 def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:

@@ -4,6 +4,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+from proximo.runs.unbroken import Unbroken
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -19,14 +22,18 @@ def interrupted_code(error: KeyboardInterrupt) -> int:
 def interrupt_on_sigterm() -> Iterator[None]:
     """Raise TerminatedError, a KeyboardInterrupt, when SIGTERM arrives, as Ctrl-C does.
 
-    Nothing changes outside the main thread, or where a program has already installed its own handler.
+    Within an import, it is raised when that has ended. Nothing changes outside the main thread, or where a program has
+    already installed its own handler.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
 
-    def interrupt(*_: object) -> None:
-        raise TerminatedError
+    unbroken = Unbroken()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not unbroken.postpones(number, frame):
+            raise TerminatedError
 
     signal.signal(signal.SIGTERM, interrupt)
     try:

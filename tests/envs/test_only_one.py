@@ -43,7 +43,9 @@ def test_the_first_environment_has_no_such_advice():
 def test_the_check_says_how_each_gets_a_process():
     """It ends there, with the code of an environment that fails, because the defaults of training fail."""
     *others, last = proximo.check_env(Alone)
-    assert "one emulator" in last.what and "as many --env-workers as --num-envs" in last.advice and last.ends
+    assert last.what.startswith("a second one cannot be made while one is open: Alone could") and "one emulator" in last.what
+    assert last.advice.startswith("Training with --num-envs 1 works") and last.ends
+    assert "as many --env-workers as --num-envs" in last.advice
     assert all(finding.ok for finding in others) and not Alone.open
 
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.calls import call_envs
 from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
@@ -503,3 +505,104 @@ def test_what_a_notebook_defines_is_said_to_be_missing_in_workers():
         gym.registry.pop("OnlyHere-v0")
     with pytest.raises(UsageError, match="env_wrappers=__main__:Nothing: worker processes do not have Nothing. Put it into"):
         finish_env(gym.make("CartPole-v1"), EnvSource("CartPole-v1", wrappers=["__main__:Nothing"]))
+
+
+PORTS = """import multiprocessing, socket, time
+from tests.support.probes import Probe
+
+
+class Fixed(Probe):
+    def __init__(self, port, waits=False):
+        self.server = socket.socket()
+        while True:
+            try:
+                self.server.bind(("127.0.0.1", port))
+                return
+            except OSError:
+                if not waits:
+                    raise
+                time.sleep(0.1)
+
+    def close(self):
+        self.server.close()
+
+
+class Slow(Probe):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def close(self):
+        time.sleep(self.seconds * (multiprocessing.parent_process() is not None))
+"""
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_port_that_every_environment_opens_is_named(waits, tmp_path):
+    """Whether an environment fails, or waits until the port is free."""
+    (tmp_path / "fixed.py").write_text(PORTS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    cfg = Config(env_file=f"{tmp_path}/fixed.py:Fixed", env_kwargs={"port": port, "waits": waits}, env_workers=2, env_timeout=10.0)
+    with pytest.raises(EnvError, match=("did not answer within 10 s.*" if waits else "in use.*") + "use the same port") as caught:
+        make_gym(cfg.resolved(), [1, 2]).reset()
+    assert str(caught.value).count("game-engines.md") == 1
+
+
+def test_a_close_that_takes_too_long_is_cut_off_with_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("proximo.envs.worker_envs.END_SECONDS", 2.0)
+    (tmp_path / "slow.py").write_text(PORTS)
+    for seconds in (0.5, 60):
+        assert "close()" not in caplog.text
+        cfg = Config(env_file=f"{tmp_path}/slow.py:Slow", env_kwargs={"seconds": seconds}, env_workers=2)
+        envs = make_gym(cfg.resolved(), [1, 2])
+        envs.reset()
+        pids = running_workers(envs)
+        envs.close()
+        assert have_ended(pids)
+    assert "worker process 0, 1: close() of its environments did not return within 2 s" in caplog.text
+
+
+LEVELS = """import os
+from tests.support.probes import Probe
+
+
+class Levels(Probe):
+    level, tasks = 0, 0
+
+    def observe(self):
+        return super().observe() * 0 + self.level
+
+    def next_task(self):
+        self.tasks += 1
+
+"""
+
+
+def test_a_worker_that_replaces_another_has_the_attributes_that_were_set(tmp_path, caplog):
+    """Also after a resume. What other methods have changed is named."""
+    (tmp_path / "levels.py").write_text(LEVELS)
+    cfg = Config(env_file=f"{tmp_path}/levels.py:Levels", env_workers=2, restart_envs=3).resolved()
+    envs = make_gym(cfg, SEEDS)
+    envs.reset()
+    assert call_envs(envs, "set_wrapper_attr", "level", 3) and call_envs(envs, "get_wrapper_attr", "level") == [3] * 4
+    envs.step(np.zeros(4, int))
+    state = envs.state()
+    kill_worker(envs, 1)
+    assert (envs.step(np.zeros(4, int)).obs == 3).all() and call_envs(envs, "get_wrapper_attr", "level") == [3] * 4
+    assert caplog.messages[-1].endswith("It is replaced (restart 1 of 3).")
+    call_envs(envs, "next_task")
+    kill_worker(envs, 0)
+    envs.step(np.zeros(4, int))
+    assert caplog.messages[-1].endswith("but not what these methods may have changed: next_task.")
+    envs.close()
+    copy = make_gym(cfg, SEEDS)
+    copy.reset()
+    copy.load(state)
+    kill_worker(copy, 0)
+    assert (copy.step(np.zeros(4, int)).obs == 3).all()
+    copy.close()
+
+
+def kill_worker(envs, k):
+    envs._vector.processes[k].kill()
+    envs._vector.processes[k].join()

@@ -215,3 +215,14 @@ def test_the_state_is_that_of_the_iteration(tmp_path):
         run = proximo.train("ppo", run_dir=tmp_path / "run", callbacks=[Count()], **FIELDS | {"keep_checkpoints": 0})
     found = [(int(path.name), load_tree(path)["callbacks"]) for path in checkpoints(run)]
     assert found == [(number, [{"name": "Count", "state": number}]) for number in (4, 8, 10)]
+
+
+def test_a_method_of_an_object_with_state_is_told(caplog):
+    class Tracker(Held):
+        def note(self, it):
+            """Nothing."""
+
+    load_states([Tracker(1)], None)
+    assert "WARNING" not in caplog.text
+    load_states([Tracker(1).note], None)
+    assert "callbacks has note(), a method of a Tracker, whose state() and load() are not used." in caplog.text

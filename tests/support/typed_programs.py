@@ -108,10 +108,13 @@ def train_and_play(mode: str) -> None:
                         callbacks=[watch, log_nothing, Curriculum(), proximo.callbacks.stop_at(475), lambda it: {"steps": it.steps}])
     assert_type(run, Path)
     proximo.train(proximo.preset("CartPole-v1", total_timesteps=20_480), seed=1)
-    proximo.train(Wide, total_timesteps=20_000, curriculum=4)
+    proximo.train(Wide(curriculum=4), total_timesteps=1e6, run_dir=Path("runs/wide"), anneal_lr=False, norm_adv="batch")
     proximo.resume(run, config=Wide, total_timesteps=40_960, allow_import=["my_package"])
+    settings: dict[str, Any] = {"seed": 3, "curriculum": 4}
+    proximo.train(Wide, callbacks=[watch], **settings)
+    proximo.train("ppo_atari", env_id="PongNoFrameskip-v4", sticky=0.25, env_kwargs={"mode": 1}, hidden_sizes=[64], resize=None)
     assert_type(replace(Wide(), seed=3), Wide)
-    proximo.sweep("ppo", env_id="CartPole-v1", learning_rate=[3e-4, 1e-3], seed=[1, 2])
+    proximo.sweep("ppo", env_id="CartPole-v1", learning_rate=np.logspace(-4, -3, 4), gamma=0.98, seed=range(3))
     model = proximo.load(run, allow_import=[Path("my_env.py")])
     assert_type(model, Model)
     action = model.act([0.0, 0.1, 0.0, 0.1], deterministic=True)
@@ -153,7 +156,7 @@ def my_envs() -> None:
     proximo.train(env=MyEnv, total_timesteps=1000)
     proximo.train(env=lambda: MyEnv(7), env_kwargs={"size": 4})
     proximo.train(env=MyEnv())
-    for finding in proximo.check_env(MyEnv):
+    for finding in proximo.check_env(MyEnv, env_kwargs={"size": 4}):
         assert_type(finding.ok, bool | None)
         print(finding.what)
 

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proximo.errors import UsageError, nearest, one_line
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from proximo.config import Config
+    from proximo.runs.keywords import PresetFields
 
 DESCRIBING = ("variant", "source", "extra", "also")  # the keys of a table that are no field of the configuration
 
@@ -52,7 +55,7 @@ def presets() -> dict[str, Preset]:
     return found
 
 
-def preset(env_id: str, **values: Any) -> "Config":
+def preset(env_id: str, **values: "Unpack[PresetFields]") -> "Config":
     """Return the configuration of a preset, for `proximo.train(proximo.preset("LunarLander-v3"), seed=1)`.
 
     Args:
@@ -64,7 +67,7 @@ def preset(env_id: str, **values: Any) -> "Config":
     """
     from proximo.runs.resolve import with_changes
 
-    return with_changes(named_preset(env_id).config, values)
+    return with_changes(named_preset(env_id).config, dict(values))
 
 
 def preset_for(env_id: str) -> Preset | None:
