@@ -22,6 +22,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
+from proximo.envs.obs_layout import brief
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import ONLY_ONE, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
@@ -132,7 +133,7 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
                        ("action", lambda: action_writer(env.action_space, name))):
         try:
             look()
-            yield Finding(True, f"the {what} space {getattr(env, f'{what}_space')} is supported")
+            yield Finding(True, f"the {what} space {brief(getattr(env, f'{what}_space'))} is supported")
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
     if found := unreached_actions(env.action_space):

@@ -330,6 +330,19 @@ def test_actions_without_numbers_are_not_supported():
     assert "for which there is no policy" in wrong
 
 
+def test_spaces_are_named_in_one_line():
+    """A Box with 100 bounds of its own would take twenty lines."""
+    class Wide(Probe):
+        observation_space = spaces.Box(np.linspace(-2, -1, 100, dtype=np.float32), np.inf, (100,))
+
+        def observe(self):
+            return np.zeros(100, np.float32)
+
+    (line,) = [finding.what for finding in check_env(Wide) if "observation space" in finding.what]
+    assert line.startswith("the observation space Box([-2. ") and line.endswith("(100,), float32) is supported")
+    assert "\n" not in line and len(line) < 300
+
+
 def test_unknown_ids():
     with pytest.raises(UsageError, match="CartPole-v1"):
         check_env("CartPol-v1")
