@@ -134,6 +134,8 @@ def answer_fault(answer: Any) -> str:
         size = f" of {len(answer)}" if isinstance(answer, tuple) else ""
         return (f"step returned a {type(answer).__name__}{size}; it must return "
                 f"(observation, reward, terminated, truncated, info){OF_GYM if size == ' of 4' else ''}")
+    if np.size(answer[1]) > 1 and not isinstance(answer[1], str):
+        return f"reward is {answer[1]!r}; it must be one number. Return a weighted sum of several objectives"
     return f"reward is {answer[1]!r}; it must be a number"
 
 

@@ -159,7 +159,8 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
         yield Finding(None, f"{played.both} episodes were terminated and truncated at once",
                       "They count as terminated. Set truncated only if the task itself continues.")
     yield _type_finding("terminated and truncated", "booleans", BOOLEANS, played.flags, "Return bool(...).")
-    yield _type_finding("rewards", "numbers", (*BOOLEANS, *NUMBERS), played.rewards, "Return float(reward).")
+    yield _type_finding("rewards", "numbers", (*BOOLEANS, *NUMBERS), played.rewards,
+                        "Return float(reward), or a weighted sum of several objectives.")
     if played.outside:
         yield Finding(None, f"{played.outside} observations were outside the bounds of their space",
                       "Widen the bounds. Training does not depend on them.")
