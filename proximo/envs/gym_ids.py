@@ -53,8 +53,9 @@ def gym_id(env_id: str, typed: str = "") -> str:
         advice = (f" The module {module} registers it with gym, the predecessor of Gymnasium. Write a subclass of "
                   "gymnasium.Env around it, and give its file with --env-file.")
     advice = advice or f" The module {module} does not register it with Gymnasium." + (
-        f" To use its class {name}, write --env-file PATH.py:{name} (from Python: env={name})." * (
-            hasattr(sys.modules.get(module), name)))
+        f" To use its class {name}, write --env-file PATH.py:{name} (from Python: env={name})."
+        if hasattr(sys.modules.get(module), name) else " If a function of it does, call it in a file, next to a "
+        "function that makes the environment, and name this one: --env-file FILE.py:FUNCTION.")
     raise UsageError(f"env_id={typed or env_id} is unknown.{advice}")
 
 

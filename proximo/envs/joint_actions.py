@@ -1,12 +1,30 @@
 """Actions of several parts (Dict and Tuple spaces): in which order the parts are in one row, and their structure."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 from gymnasium import spaces
 
 from proximo.envs.obs_layout import leaves
+
+
+def plain_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return an equal space of Gymnasium's classes: a subclass may hold objects that cannot be pickled."""
+    if isinstance(space, spaces.Dict):  # a plain dict would be sorted
+        return spaces.Dict(OrderedDict((name, plain_space(part)) for name, part in space.spaces.items()))
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([plain_space(part) for part in space.spaces])
+    whole: Any = space.dtype
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec, dtype=whole, start=space.start)
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary(space.n)
+    assert isinstance(space, spaces.Box)
+    return spaces.Box(space.low, space.high, dtype=whole)
 
 
 def action_parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:

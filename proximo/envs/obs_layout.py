@@ -110,9 +110,15 @@ def leaves(space: spaces.Space[Any],
         yield path, space
 
 
-def title(path: tuple[Any, ...]) -> str:
+def title(path: tuple[Any, ...], what: str = "observation") -> str:
     """Return the name of a part in messages, such as observation['camera']."""
-    return "observation" + "".join(f"[{key!r}]" for key in path)
+    return what + "".join(f"[{key!r}]" for key in path)
+
+
+def brief(space: spaces.Space[Any]) -> str:
+    """Return a space in messages. A Box of 100 numbers with bounds of their own would take 20 lines."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= 200 else f"{text[:140]} ... {text[-50:]}"
 
 
 def _read_part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:

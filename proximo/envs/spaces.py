@@ -13,7 +13,7 @@ from proximo.envs.joint_actions import action_parts, action_shape, part_width, s
 from proximo.envs.masks import mask_parts
 from proximo.envs.memory import memory_problem
 from proximo.envs.obs_faults import cast_parts, leaf_fault, space_layout, warn_of_other_keys
-from proximo.envs.obs_layout import Layout, leaves, narrow_dtype, obs_layout, without_mask, write_rows
+from proximo.envs.obs_layout import Layout, brief, leaves, narrow_dtype, obs_layout, title, without_mask, write_rows
 from proximo.errors import UsageError
 
 OF_GYM = "; docs/other-environments.md (The interface of gym) has a wrapper for environments of gym"
@@ -67,7 +67,7 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
     except (NotImplementedError, ValueError) as error:
         odd = [".".join(map(str, path)) for path, part in leaves(space) if path and not isinstance(part, FIXED_SIZE)]
         named = f" because of {' and '.join(odd)}" if odd else ""
-        raise UsageError(f"{env_id} has the observation space {space}, which is not supported{named}. "
+        raise UsageError(f"{env_id} has the observation space {brief(space)}, which is not supported{named}. "
                          "Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.") from error
     native_shape, native_dtype = space_layout(flat)
     axes = image_axes(space)
@@ -85,8 +85,8 @@ def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
     except (NotImplementedError, ValueError):  # no fixed size
         return
     if not count:
-        raise UsageError(f"{env_id} has the observation space {space}, which has no numbers: there is nothing to learn "
-                         "from. Add an observation.")
+        raise UsageError(f"{env_id} has the observation space {brief(space)}, which has no numbers: there is nothing "
+                         "to learn from. Add an observation.")
     if empty := [part.name for part in layout.parts if not math.prod(part.shape)] if layout is not None else []:
         raise UsageError(f"{env_id}: {' and '.join(empty)} has no numbers. Leave it out of the observation space.")
     size = count * (np.dtype(space.dtype).itemsize if isinstance(space, spaces.Box) else 1)
@@ -134,6 +134,8 @@ def answer_fault(answer: Any) -> str:
         size = f" of {len(answer)}" if isinstance(answer, tuple) else ""
         return (f"step returned a {type(answer).__name__}{size}; it must return "
                 f"(observation, reward, terminated, truncated, info){OF_GYM if size == ' of 4' else ''}")
+    if np.size(answer[1]) > 1 and not isinstance(answer[1], str):
+        return f"reward is {answer[1]!r}; it must be one number. Return a weighted sum of several objectives"
     return f"reward is {answer[1]!r}; it must be a number"
 
 
@@ -165,7 +167,7 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
         # two comparisons, because np.clip takes twice their time for a few numbers
         return lambda action: list(
             np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype, copy=False))
-    raise UsageError(f"{env_id} has the action space {space}, for which there is no policy. "
+    raise UsageError(f"{env_id} has the action space {brief(space)}, for which there is no policy. "
                      "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats (not empty), or Dict "
                      "and Tuple of these.")
 
@@ -181,7 +183,7 @@ def check_actions(action: np.ndarray, space: spaces.Space[Any], num_envs: int, e
 
 def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray], list[Any]]:
     parts = action_parts(space)
-    writers = [action_writer(part, env_id) for part in parts]
+    writers = [action_writer(part, f"{env_id}, {title(path, 'action')},") for path, part in leaves(space)]
     stops = np.cumsum([part_width(part) for part in parts])
 
     def write(action: np.ndarray) -> list[Any]:

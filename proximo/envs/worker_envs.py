@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.calls import check_sent
-from proximo.envs.joint_actions import action_shape
+from proximo.envs.joint_actions import action_shape, plain_space
 from proximo.envs.search_path import trusted_modules
 from proximo.envs.time_limit import OWN_PORT, time_limit
 from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
@@ -71,7 +71,7 @@ class WorkerEnvs:
         self._action_shape, self.metric_names = action_shape(self.action_space), tuple(sample.metrics)
         self._booleans = (*FLAGS, "obs", "final_obs") if self.obs_dtype == np.bool_ else FLAGS  # arrive as int8
         self.bundles = [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
-                                self.action_space, self._action_dtype) for k in range(workers)]
+                                plain_space(self.action_space), self._action_dtype) for k in range(workers)]
         vector = _start_workers(self.bundles, timeout, name)
         self._vector: AsyncVectorEnv[Any, Any] | None = vector
         self._at_exit = Finalize(self, end_all, (vector, END_SECONDS), exitpriority=0)  # if nobody calls close()
@@ -238,7 +238,8 @@ def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
                            "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
-        advice = "A script that trains must do so under `if __name__ == \"__main__\":`."
+        advice = ("What the worker printed above says why. "
+                  "A script that trains must do so under `if __name__ == \"__main__\":`.")
         if multiprocessing.current_process().daemon:
             advice = "Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor instead of a Pool."
         elif getattr(sys.modules["__main__"], "__file__", "") == "<stdin>":

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.async_vector_env import _async_worker
 
 from proximo.envs.calls import call_envs, check_sent
-from proximo.envs.joint_actions import action_shape
+from proximo.envs.joint_actions import action_shape, plain_space
 from proximo.envs.obs_faults import space_layout
 from proximo.envs.search_path import remove_path_variable
 from proximo.envs.time_limit import OWN_PORT
@@ -76,7 +76,7 @@ class Bundle(gymnasium.Env[Any, Any]):
         seeds: One seed per environment of this worker.
         first_index: The number of the first environment among those of all workers.
         sample: A Step of one environment, which shows shapes and dtypes.
-        action_space: Of one environment.
+        action_space: Of one environment; see plain_space.
         action_dtype: Dtype in which actions are transferred.
         restart: How many workers were replaced before this one started.
     """
@@ -102,7 +102,7 @@ class Bundle(gymnasium.Env[Any, Any]):
                 shape, dtype = self._row
                 raise UsageError(f"an environment has observations {made.obs_shape} {made.obs_dtype}, and another one "
                                  f"has {shape} {dtype}. All environments of a run need the same spaces.")
-            if made.action_space != self._expected:
+            if plain_space(made.action_space) != self._expected:
                 raise UsageError(f"an environment has the action space {made.action_space}, and another one has "
                                  f"{self._expected}. All environments of a run need the same spaces.")
             self._made = made

@@ -22,6 +22,7 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import env_source, make_from_source, named_source
 from proximo.envs.masks import LATE_MASK, mask_reader
 from proximo.envs.mujoco import mujoco_id
+from proximo.envs.obs_layout import brief
 from proximo.envs.spaces import action_writer, read_space, scripted_action
 from proximo.envs.time_limit import OWN_PORT, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
@@ -134,7 +135,7 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
                        ("action", lambda: action_writer(env.action_space, name))):
         try:
             look()
-            yield Finding(True, f"the {what} space {getattr(env, f'{what}_space')} is supported")
+            yield Finding(True, f"the {what} space {brief(getattr(env, f'{what}_space'))} is supported")
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
     if found := unreached_actions(env.action_space):
@@ -160,7 +161,8 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
         yield Finding(None, f"{played.both} episodes were terminated and truncated at once",
                       "They count as terminated. Set truncated only if the task itself continues.")
     yield _type_finding("terminated and truncated", "booleans", BOOLEANS, played.flags, "Return bool(...).")
-    yield _type_finding("rewards", "numbers", (*BOOLEANS, *NUMBERS), played.rewards, "Return float(reward).")
+    yield _type_finding("rewards", "numbers", (*BOOLEANS, *NUMBERS), played.rewards,
+                        "Return float(reward), or a weighted sum of several objectives.")
     if played.outside:
         yield Finding(None, f"{played.outside} observations were outside the bounds of their space",
                       "Widen the bounds. Training does not depend on them.")

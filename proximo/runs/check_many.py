@@ -10,6 +10,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.custom_suite import make_complete
+from proximo.envs.obs_layout import brief
 from proximo.envs.time_limit import time_limit
 from proximo.errors import EnvError
 from proximo.models.evaluate import MAX_STEPS
@@ -43,7 +44,7 @@ def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Fi
     with ExitStack() as stack:
         one, two, other = (stack.enter_context(closing(make(first))) for first in (1, 1, 1 + rows))
         try:
-            yield Finding(True, f"the action space {one.action_space} is supported")
+            yield Finding(True, f"the action space {brief(one.action_space)} is supported")
             yield play_finding(one, cfg)
             yield from row_findings(one, two, other)
         except EnvError as error:

@@ -199,7 +199,8 @@ def test_actions_reach_the_environment(name, action, given):
 
 @pytest.mark.parametrize(("how", "words"), [
     ("raises", "RuntimeError: the motor is on fire"), ("nan_obs", "observation is not finite"),
-    ("inf_reward", "reward is inf"), ("no_reward", "reward is None; it must be a number"), ("wrong_shape", "shape (1,)"),
+    ("inf_reward", "reward is inf"), ("no_reward", "reward is None; it must be a number"),
+    ("two_rewards", "reward is array([0., 1.]); it must be one number. Return a weighted sum of several objectives"), ("wrong_shape", "shape (1,)"),
     ("four_values", "tuple of 4"),
 ])
 def test_faults_name_environment_step_and_cause(how, words):

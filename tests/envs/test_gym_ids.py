@@ -35,7 +35,8 @@ def test_an_unknown_id_may_be_one_of_a_package(env_id, guess, monkeypatch):
         gym_id(env_id)
     assert str(error.value) == (f"env_id={env_id} is unknown. {guess}If a package registers it, name its module: "
                                 f"MODULE:{env_id}.")
-    for name, advice in (("Spokn-v0", f"Did you mean {module}:Spoken-v0 or {module}:.*"), ("xyz-v0", f"The module {module} does not register it with Gymnasium.")):
+    for name, advice in (("Spokn-v0", f"Did you mean {module}:Spoken-v0 or {module}:.*"), ("xyz-v0", f"The module {module} does not register it with Gymnasium. If a function of it does, call it in a file, next to a "
+                                   "function that makes the environment, and name this one: --env-file FILE.py:FUNCTION.")):
         with pytest.raises(UsageError, match=f"^env_id={module}:{name} is unknown. {advice}$"):
             gym_id(f"{module}:{name}")
 

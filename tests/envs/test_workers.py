@@ -117,6 +117,31 @@ def test_one_worker_whose_state_cannot_be_saved_is_enough():
     envs.close()
 
 
+class Holding(spaces.Discrete):
+    """Has a part of a class that its environment generates, as grid2op does."""
+
+
+class Generating(Probe):
+    def __init__(self):
+        kind = globals()["Generated"] = type("Generated", (), {"__module__": __name__})
+        space = Holding(2)
+        space.part = kind()
+        self.action_space = spaces.Tuple([space, spaces.Dict({"b": spaces.MultiDiscrete([2, 3]), "a": spaces.Box(-1, 1, (2,)),
+                                                              "c": spaces.MultiBinary(2)})])
+
+
+def make_generating(seeds, first_index=0):
+    return GymEnvs(Generating, seeds, "Generating", "same-step", first_index)
+
+
+def test_what_a_space_holds_is_not_sent_to_workers():
+    """The class of its part does not exist in a new process before the environment is made there."""
+    envs = WorkerEnvs(make_generating, SEEDS, 2, 60.0, "Generating")
+    assert isinstance(envs.action_space[0], Holding)
+    assert envs.reset().obs.shape == envs.step(np.zeros((4, 7), np.float32)).obs.shape == (4, 2)
+    envs.close()
+
+
 def test_environments_that_workers_cannot_divide_are_refused():
     """Before a process starts. Config refuses them where one process trains."""
     with pytest.raises(UsageError, match="The 4 environments of a process cannot be divided among env_workers=3"):

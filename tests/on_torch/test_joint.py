@@ -9,6 +9,7 @@ from torch import distributions, nn
 from proximo.envs.joint_actions import action_parts, num_outputs
 from proximo.envs.masks import mask_parts
 from proximo.envs.spaces import action_writer, scripted_action
+from proximo.errors import UsageError
 from proximo.on_torch.assemble import make_head
 
 SPACE = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3, start=1), "c": spaces.Tuple([
@@ -76,5 +77,6 @@ def test_the_environment_gets_the_structure():
 
 
 def test_a_part_without_a_policy_is_refused():
-    with pytest.raises(Exception, match="for which there is no policy"):
-        action_writer(spaces.Tuple([spaces.Discrete(2), spaces.Text(3)]), "x")
+    """Its name is said: the action space of a power grid has twenty parts, several of them of integers."""
+    with pytest.raises(UsageError, match=r"x, action\['lines'\]\[1\], has the action space Box\(.*for which there is no policy"):
+        action_writer(spaces.Dict({"lines": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.int32)])}), "x")

@@ -287,6 +287,7 @@ def test_a_fault_is_what_training_refuses(parts, words):
     findings = check_env(env)
     assert all(finding.ok is not False for finding in findings) == trains(env), findings
     remarks = [finding.what for finding in findings if not finding.ok]
+    assert np.size(parts.get("reward")) == 1 or "or a weighted sum of several objectives" in str(findings)
     assert words in " ".join(remarks) and bool(remarks) == bool(words), remarks
 
 
@@ -328,6 +329,19 @@ def test_actions_without_numbers_are_not_supported():
 
     (wrong,) = told(Motionless)[0]
     assert "for which there is no policy" in wrong
+
+
+def test_spaces_are_named_in_one_line():
+    """A Box with 100 bounds of its own would take twenty lines."""
+    class Wide(Probe):
+        observation_space = spaces.Box(np.linspace(-2, -1, 100, dtype=np.float32), np.inf, (100,))
+
+        def observe(self):
+            return np.zeros(100, np.float32)
+
+    (line,) = [finding.what for finding in check_env(Wide) if "observation space" in finding.what]
+    assert line.startswith("the observation space Box([-2. ") and line.endswith("(100,), float32) is supported")
+    assert "\n" not in line and len(line) < 300
 
 
 def test_unknown_ids():

@@ -295,7 +295,8 @@ class Faulty(Probe):
         if self.how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         broken = {"nan_obs": (observation * np.nan, reward), "inf_reward": (observation, np.inf),
-                  "no_reward": (observation, None), "wrong_shape": (observation[:1], reward),
+                  "no_reward": (observation, None), "two_rewards": (observation, np.arange(2.0)),
+                  "wrong_shape": (observation[:1], reward),
                   "wrong_dtype": (observation.astype(np.float64), reward), "list_obs": (list(observation), reward)}
         return answer[:4] if self.how == "four_values" else (*broken[self.how], *rest)
 
@@ -349,8 +350,8 @@ class Positions(gymnasium.ObservationWrapper):
 
 PROBES = (Constant, Observed, Delayed, Seconds, Acting, Looking, Bound, Truncated, Memory, Masked, UnevenEnds, DictMasked, DictObs,
           Rich, Hybrid, Image, Echo, Started, Several, Switches, Bounded, Spoken, Endless, Mortal)
-FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "wrong_shape", "wrong_dtype", "list_obs",
-          "four_values")
+FAULTS = ("raises", "hangs", "stuck", "dies", "nan_obs", "inf_reward", "no_reward", "two_rewards", "wrong_shape", "wrong_dtype",
+          "list_obs", "four_values")
 
 
 def register_probes():
