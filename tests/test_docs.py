@@ -35,7 +35,7 @@ from tests.support.runs import same_weights
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "combinatorial", "coming-from", "game-engines",
-            "other-environments", "python", "runs")
+            "other-environments", "players", "python", "runs")
 OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.cli.arguments import AllowImport, RunFolder, arguments, check_least
 from proximo.cli.check_command import CheckArguments, check_command
@@ -196,12 +197,14 @@ def rate_command(args: RateArguments) -> int:
 
     check_least(args, *missing_run(args.run), rounds=1, most=1, seed=0)
     model, parts = load_run(args.run, args.allow_import)
-    if model.cfg.limits.max_players == 1:
-        raise UsageError(f"{args.run} is a run of {model.variant}. Only runs of self-play "
-                         "(ppo_pettingzoo_ma_atari) can be rated.")
-    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0, env_groups=1)))
-    space: Any = model.spec.action_space
-    players = [random_player(int(space.n))]
+    rows = parts.rows_per_game(model.cfg)
+    if rows == 1:
+        raise UsageError(f"{args.run} is a run of {model.variant} in {printable(model.cfg.env_id)}, which has one "
+                         "player. Only runs of self-play can be rated: ppo_pettingzoo_ma_atari, and files with "
+                         "from_parallel_env.")
+    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0, env_groups=1)), rows)
+    space = model.spec.action_space
+    players = [random_player(space)] if isinstance(space, (Discrete, MultiDiscrete)) else []
     for steps, tree in evenly_spread(models_over_time(args.run), args.most):
         players.append(model_player(model_from(tree, model.cfg, parts.make_actor), steps))
     ratings, games = rate(players, play, args.rounds, args.seed)

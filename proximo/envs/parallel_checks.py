@@ -7,9 +7,11 @@ import numpy as np
 from gymnasium import Space
 
 from proximo.envs.gym_checks import of_rllib, same_layout
+from proximo.envs.masks import NO_CHOICE
 from proximo.errors import EnvError, UsageError, with_place
 
 MEMBERS = ("possible_agents", "observation_space", "action_space", "reset", "step", "close", "unwrapped")
+NO_CHOICE_OF_AGENT = f"{NO_CHOICE}. An agent that waits for its turn needs a choice, too (docs/players.md)"
 ANSWERS = ("observations", "rewards", "terminations", "truncations", "infos")  # what step() returns, dicts by agent
 
 
@@ -23,7 +25,7 @@ def agents_of(game: Any) -> list[Any]:
     """Return the agents that a game can have, in their order; UsageError if it is no ParallelEnv."""
     if hasattr(game, "agent_iter"):
         raise UsageError(f"{name_of_game(game)} is an AECEnv of PettingZoo, whose agents act one after the other. Use "
-                         "its parallel_env(), if it has one: only games whose agents act together can be trained.")
+                         "its parallel_env(), if it has one, or the class Turns in docs/players.md.")
     if sentence := of_rllib(game):
         raise UsageError(sentence)
     if lacks := [name for name in MEMBERS if not hasattr(game, name)]:

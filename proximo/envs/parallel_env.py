@@ -14,8 +14,8 @@ from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import converted_obs, wrong_numbers
 from proximo.envs.gym_source import EnvSource, call_maker, kwargs_of
 from proximo.envs.image_axes import as_returned
-from proximo.envs.masks import LATE_MASK, NO_CHOICE, MaskReader
-from proximo.envs.parallel_checks import agents_of, check_games, check_number, name_of_game
+from proximo.envs.masks import LATE_MASK, MaskReader
+from proximo.envs.parallel_checks import NO_CHOICE_OF_AGENT, agents_of, check_games, check_number, name_of_game
 from proximo.envs.parallel_game import ParallelGame, Seen
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.spaces import action_writer, read_space
@@ -185,7 +185,7 @@ class ParallelGames:
             if masks is None and "action_mask" in info:
                 raise self._fault(row, LATE_MASK)
             if masks is not None and not masks.read(row, observation, dict(info), over):
-                raise self._fault(row, NO_CHOICE)
+                raise self._fault(row, NO_CHOICE_OF_AGENT)
             flat = observation if reader.flatten is None else reader.flatten(observation)
             self._rows[row] = converted_obs(flat, self.name, reader)
         except ValueError as error:

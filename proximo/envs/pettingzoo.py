@@ -52,7 +52,8 @@ def make_game(cfg: SelfPlay, seed: int) -> SelfPlayGame:
     if name not in atari_environments:
         known = sorted(key.removeprefix("atari/") for key in atari_environments)
         advice = nearest(cfg.env_id, known) or f" Use {', '.join(known)}."
-        raise UsageError(f"env_id={cfg.env_id} is not a game of PettingZoo.{advice}")
+        raise UsageError(f"env_id={cfg.env_id} is not an Atari game of PettingZoo.{advice} A file names "
+                         "its other games (docs/players.md).")
     roms = Path(ale_py.__file__).parent / "roms"
     env = atari_environments[name].parallel_env(auto_rom_install_path=str(roms), max_cycles=cfg.max_cycles).unwrapped
     return SelfPlayGame(env, cfg, seed)

@@ -1,6 +1,7 @@
 """Environments that are pure functions of JAX, stepped one by one; and their state as a dict of arrays."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -85,6 +86,12 @@ def plain(leaf: Array) -> Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
+@lru_cache(maxsize=8)
+def _compiled(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a method of an object once, also where jax.jit of it was dropped: each game of a rating makes a batch."""
+    return jax.jit(method)
+
+
 class PureVec:
     """A PureEnv as a VecEnv, compiled step by step: the same numbers as inside a compiled iteration.
 
@@ -113,8 +120,8 @@ class PureVec:
         self.num_envs, self.obs_shape, self.action_space = pure.num_envs, pure.obs_shape, pure.action_space
         self.observation_space = pure.observation_space
         self.obs_dtype, self.players, self.metric_names = pure.obs_dtype, pure.players, pure.metric_names
-        self._reset = jax.jit(pure.reset) if self.keeps_state else pure.reset
-        self._step = jax.jit(pure.step)
+        self._reset = _compiled(pure.reset) if self.keeps_state else pure.reset
+        self._step = _compiled(pure.step) if self.keeps_state else jax.jit(pure.step)
         self._state: Any = None
 
     def reset(self) -> Step:

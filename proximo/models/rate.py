@@ -2,12 +2,12 @@
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.errors import EnvError, UsageError
 from proximo.models.model import Model
@@ -16,8 +16,7 @@ from proximo.protocols import VecEnv
 from proximo.runs.writing import whole_file, write_json
 from proximo.streams import env_seeds, stream_seed
 
-MOST_PLAYERS = 4  # rows that are whole games of two players and of four
-Act = Callable[[np.ndarray], np.ndarray]  # raw observations (n, *obs_shape) to actions (n,)
+Act = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # raw observations (n, *obs_shape) and masks to actions
 PlayGame = Callable[[Act, Act, int], tuple[float, float]]  # (first player, second player, seed) to both returns
 
 
@@ -118,32 +117,46 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
     return ratings
 
 
-def random_player(num_actions: int) -> Contestant:
-    """Return a contestant that chooses every action with equal probability."""
+def random_player(space: Discrete[Any] | MultiDiscrete[Any]) -> Contestant:
+    """Return a contestant that chooses every action that is allowed with equal probability.
+
+    Args:
+        space: The actions.
+    """
+    parts = [int(choices) for choices in np.ravel(space.n if isinstance(space, Discrete) else space.nvec)]
     random = np.random.default_rng(0)  # begin() seeds it
 
     def begin(seed: int) -> None:
         random.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
-    return Contestant(name="random", steps=None, act=lambda obs: random.integers(0, num_actions, len(obs)), begin=begin)
+    def act(obs: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        if mask is None:
+            chosen = random.integers(0, parts, (len(obs), len(parts)))
+        else:
+            draws = np.where(mask, random.random(mask.shape), -1.0)
+            chosen = np.stack([part.argmax(-1) for part in np.split(draws, np.cumsum(parts)[:-1], -1)], -1)
+        return chosen[:, 0] if isinstance(space, Discrete) else chosen
+
+    return Contestant(name="random", steps=None, act=act, begin=begin)
 
 
 def model_player(model: Model, steps: int) -> Contestant:
     """Return a contestant that samples its actions from a model."""
-    return Contestant(name=f"{steps:,} steps", steps=steps, act=partial(model.choose, first=None, mask=None),
+    return Contestant(name=f"{steps:,} steps", steps=steps, act=lambda obs, mask: model.choose(obs, None, mask),
                       begin=model.reset)
 
 
-def play_selfplay(make_envs: Callable[[list[int]], VecEnv]) -> PlayGame:
+def play_selfplay(make_envs: Callable[[list[int]], VecEnv], rows: int) -> PlayGame:
     """Return a function that plays one whole game of two players.
 
     Args:
-        make_envs: `make_envs(seeds)` makes a self-play suite with one row for each seed.
+        make_envs: `make_envs(seeds)` makes games with one row for each seed, the players of a game side by side.
+        rows: A number of rows that are whole games.
 
     Raises:
         UsageError: The game does not have two players.
     """
-    whole = make_envs([1] * MOST_PLAYERS)
+    whole = make_envs([1] * rows)
     whole.close()
     if len(whole.players) != 2:
         raise UsageError(f"this game has {len(whole.players) or 1} players. Only games of two players can be rated.")
@@ -162,7 +175,9 @@ def _play_game(envs: VecEnv, first: Act, second: Act) -> tuple[float, float]:
     returns: dict[int, float] = {}  # by row: a player may be out before the game ends
     step = envs.reset()
     while len(returns) < 2:
-        step = envs.step(np.concatenate([np.asarray(first(step.obs[:1])), np.asarray(second(step.obs[1:]))]))
+        masks = [None, None] if step.mask is None else [step.mask[:1], step.mask[1:]]
+        chosen = [act(step.obs[k:k + 1], masks[k]) for k, act in enumerate((first, second))]
+        step = envs.step(np.concatenate(list(map(np.asarray, chosen))))
         for row in np.flatnonzero(step.episode.finished):
             returns[int(row)] = float(step.episode.ret[row])
         if step.first.any() and len(returns) < 2:

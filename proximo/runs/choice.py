@@ -34,7 +34,7 @@ class Choice(NamedTuple):
         return {} if of_vectors else {name: value for name, value in self.settings.items() if name not in given}
 
 
-def played_env(cfg: Config) -> dict[str, str]:
+def played_env(cfg: Config) -> dict[str, Any]:
     """Return env_id and env_file as the run records them: a retired id becomes its successor, a file names its class.
 
     A file gets its absolute path, so that the run can be continued and played from another folder.
@@ -88,6 +88,8 @@ def choose_variant(cfg: Config) -> Choice:
         if cfg.env_id == "Pusher-v4":  # which EnvPool makes, and Gymnasium cannot
             return Choice(variant="ppo_continuous_action", why="continuous actions", settings={})
         cfg = replace(cfg, env_id=current_gym_id(cfg.env_id))
+    else:
+        cfg = replace(cfg, **played_env(cfg))  # its name, for messages
     rows = rows_per_game(cfg)
     cfg = replace(cfg, engine="envpool" if cfg.engine == "envpool" else "auto", env_workers=0, num_envs=rows)
     envs = or_by_file(make_gym)(cfg, [0] * rows)

@@ -170,6 +170,80 @@ def test_rate_refuses_what_it_cannot_rate(selfplay, tmp_path, capsys):
     assert capsys.readouterr().err == "proximo: this game has 4 players. Only games of two players can be rated.\n"
 
 
+NIM = """
+import gymnasium
+import numpy as np
+
+from proximo.envs.parallel_env import from_parallel_env
+
+
+class Nim:
+    metadata = {"name": "nim"}
+    possible_agents = [f"player_{k}" for k in range(PLAYERS)]
+
+    def __init__(self):
+        space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+        self.space = gymnasium.spaces.Dict(seen=space, action_mask=gymnasium.spaces.Box(0, 1, (4,), np.int8))
+
+    unwrapped = property(lambda self: self)
+
+    def observation_space(self, agent):
+        return self.space
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(4)    # wait, or take one to three
+
+    def see(self):
+        return {agent: {"seen": np.array([self.left / 7, turn], np.float32), "action_mask": np.array(
+            [not turn, *(turn and n <= self.left for n in (1, 2, 3))], np.int8)}
+            for agent in self.agents for turn in [agent == self.agents[self.turn]]}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.left, self.turn = self.possible_agents[:], 7, 0
+        return self.see(), {}
+
+    def step(self, actions):
+        acting, agents = self.agents[self.turn], self.agents
+        taken = [int(action) for action in actions.values()]
+        assert sum(taken) == taken[self.turn] > 0, taken    # who has to wait waits
+        self.left, self.turn = self.left - sum(taken), (self.turn + 1) % len(agents)
+        over, seen = self.left == 0, self.see()
+        self.agents = [] if over else agents
+        return (seen, {agent: over * (1.0 if agent == acting else -1.0) for agent in agents},
+                dict.fromkeys(agents, over), dict.fromkeys(agents, False), {})
+
+    def close(self):
+        pass
+
+
+make_envs = from_parallel_env(Nim)
+"""
+
+
+def rate_nim(folder, players):
+    """Train in a game of some players, and rate the run; returns the exit code of that."""
+    (folder / f"nim{players}.py").write_text(NIM.replace("PLAYERS", str(players)))
+    words = ("--env-file", folder / f"nim{players}.py", "--num-envs", 2 * players, "--keep-checkpoints", 0)
+    assert train(folder / str(players), *words, "--checkpoint-every", 1, "--total-timesteps", 96 * players) == 0
+    return main(["rate", str(folder / str(players)), "--allow-import", str(folder / f"nim{players}.py")])
+
+
+def test_rate_takes_games_of_a_file_and_their_masks(tmp_path, capsys):
+    """The game stops with an error at an action that its mask forbids. One of three players is refused."""
+    assert rate_nim(tmp_path, players=2) == 0
+    kept = json.loads((tmp_path / "2" / "rating" / "rating.json").read_text())
+    assert [one["name"] for one in kept["ratings"]] == ["random", "64 steps", "128 steps", "192 steps"]
+    assert all(game["return0"] == -game["return1"] != 0 for game in kept["games"])
+    assert rate_nim(tmp_path, players=3) == 2
+    assert "this game has 3 players. Only games of two players can be rated." in capsys.readouterr().err
+
+
+def test_rate_refuses_an_environment_of_one_player(run, capsys):
+    assert main(["rate", str(run)]) == 2
+    assert "in CartPole-v1, which has one player. Only runs of self-play can be rated: ppo_pettingzoo_ma_atari, and " \
+           "files with from_parallel_env." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["eval", "profile"])
 def test_a_file_to_write_is_checked_before_anything_is_played(command, run, tmp_path, capsys):
     """Not after a hundred episodes."""

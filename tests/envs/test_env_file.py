@@ -10,7 +10,7 @@ from proximo.catalog import rows_per_game
 from proximo.config import Config
 from proximo.envs.env_file import function_in_file, name_in_file, names_function, played_script, with_function
 from proximo.envs.parallel_env import from_parallel_env
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.models.export.ports import obs_changes
 from proximo.runs.choice import choose_variant
 from tests.support.games import Corridor
@@ -148,6 +148,13 @@ def test_agents_of_a_game_are_the_rows(write):
     assert rows_per_game(cfg) == from_parallel_env(Corridor).rows_per_game(cfg) > 1
     assert rows_per_game(Config()) == 1
     assert choose_variant(cfg).variant == "ppo"
+
+
+def test_a_game_that_cannot_be_made_is_named_by_its_file(tmp_path):
+    (tmp_path / "broken.py").write_text("from proximo.envs.parallel_env import from_parallel_env\n\n\ndef game():\n"
+                                        "    raise OSError('no board')\n\n\nmake_envs = from_parallel_env(game)\n")
+    with pytest.raises(EnvError, match="^broken could not be made: OSError: no board"):
+        choose_variant(replace(Config(), env_file=str(tmp_path / "broken.py")))
 
 
 @pytest.mark.parametrize("text", [VECTOR, GAMES])

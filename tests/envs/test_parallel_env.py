@@ -183,6 +183,17 @@ def test_masks(masked):
     assert forbidden > 30
 
 
+def test_an_agent_that_waits_without_a_choice_is_told_of_the_adapter():
+    class Waiting(Corridor):
+        def answer(self, agents):
+            rows, _ = super().answer(agents)
+            return rows, {a: {"action_mask": np.full(3, a == "agent_0")} for a in agents}
+
+    with pytest.raises(EnvError, match=r"step 0, agent agent_1: action_mask allows no action\. .* leads there\. An agent that "
+                       r"waits for its turn needs a choice, too \(docs/players\.md\)"):
+        make_games(Waiting).reset()
+
+
 @pytest.mark.parametrize("others", [{}, {"late": 3}, {"masked": "obs"}, {"masked": "info"}, {"kind": Lingering}], ids=str)
 def test_state_continues_exactly(others):
     """Also while some agents have ended and others have not joined."""
@@ -282,7 +293,7 @@ class Turns(Corridor):
 
 @pytest.mark.parametrize(("make_game", "message"), [
     (OtherSpace, r"agent_1 has the action space Discrete\(2\), and agent_0 has Discrete\(3\).*pad_action_space_v0"),
-    (Turns, "corridor is an AECEnv"), (lambda: 3, "returned int, which lacks possible_agents"),
+    (Turns, r"corridor is an AECEnv .* or the class Turns in docs/players\.md"), (lambda: 3, "returned int, which lacks possible_agents"),
     (partial(Corridor, agents=0), r"possible_agents is \[\]. Set it to a list"), (Twice, r"possible_agents is \['a', 'a'\]"),
     (Attribute, "corridor.action_space is an attribute. Make it a method"), (Nothing, "'agent_0'.* returned NoneType. Return a"),
     (partial(Corridor, agents=4), "num_envs=6 is not divisible by the 4 agents of corridor.*Use 4 or 8"),

@@ -149,7 +149,7 @@ def test_filler_rows_after_one_player_is_out(monkeypatch):
 
 
 def test_errors_of_ids_rows_settings_and_actions():
-    with pytest.raises(UsageError, match="pong_v3"):
+    with pytest.raises(UsageError, match="is not an Atari game of PettingZoo.*pong_v3.*docs/players.md"):
         make_pettingzoo(replace(SelfPlay(), env_id="pong_v2"), [1, 2])
     with pytest.raises(UsageError, match="num_envs=3 is not divisible by the 2 players of pong_v3: every player .*. Use 2 or 4."):
         make_pettingzoo(SelfPlay(), [1, 2, 3])

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.config import Config
 from proximo.envs.pettingzoo import make_pettingzoo
@@ -29,12 +29,12 @@ pytest.importorskip("openskill")
 
 
 def of_strength(strength, name):
-    return Contestant(name, 1000 * strength, lambda obs: np.full(len(obs), strength))
+    return Contestant(name, 1000 * strength, lambda obs, mask: np.full(len(obs), strength))
 
 
 def contest(first, second, seed):
     """Play a game that the stronger side wins more often; the actions of the players are their strengths."""
-    strength = [int(act(np.zeros(1))[0]) for act in (first, second)]
+    strength = [int(act(np.zeros(1), None)[0]) for act in (first, second)]
     gain = np.sign(np.random.default_rng(seed).normal(strength[0] - strength[1], 1))
     return float(gain), -float(gain)
 
@@ -56,7 +56,7 @@ def test_both_sides_and_draws():
     met = []
 
     def record(first, second, seed):
-        met.append((int(first(np.zeros(1))[0]), int(second(np.zeros(1))[0]), seed))
+        met.append((int(first(np.zeros(1), None)[0]), int(second(np.zeros(1), None)[0]), seed))
         return 1.0, 1.0
 
     ratings, _ = rate([of_strength(k, f"k{k}") for k in range(2)], record, rounds=2)
@@ -96,14 +96,25 @@ def test_every_player_starts_every_game_with_its_own_noise():
 
 
 def test_begin_restarts_the_random_player():
-    player, obs = random_player(1000), np.zeros((9, 1))
+    player, obs = random_player(Discrete(1000)), np.zeros((9, 1))
     player.begin(5)
-    first = player.act(obs)
-    assert not np.array_equal(player.act(obs), first)
+    first = player.act(obs, None)
+    assert not np.array_equal(player.act(obs, None), first)
     player.begin(5)
-    assert np.array_equal(player.act(obs), first)
+    assert np.array_equal(player.act(obs, None), first)
     player.begin(6)
-    assert not np.array_equal(player.act(obs), first)
+    assert not np.array_equal(player.act(obs, None), first)
+
+
+@pytest.mark.parametrize("space", [Discrete(5), MultiDiscrete([2, 3])])
+def test_the_random_player_takes_each_allowed_action_equally_often(space):
+    """Of 5 choices, 0, 3 and 4 are allowed; of 2 x 3, the first of two with the last two of three."""
+    player, mask = random_player(space), np.tile(np.array([True, False, False, True, True]), (3000, 1))
+    player.begin(5)
+    action = player.act(np.zeros((3000, 1)), mask)
+    found, count = np.unique(action, axis=0, return_counts=True)
+    assert found.tolist() == ([0, 3, 4] if space == Discrete(5) else [[0, 1], [0, 2]])
+    assert (abs(count / 3000 - 1 / len(found)) < 0.05).all()
 
 
 class Remembering:
@@ -125,7 +136,7 @@ def test_a_model_plays_each_game_with_empty_memory_and_its_own_noise():
     for game in range(2):
         for side, player in enumerate((one, two)):
             player.begin(10 * game + side)
-            acted = [player.act(obs) for _ in range(3)]
+            acted = [player.act(obs, None) for _ in range(3)]
             assert [int(action[0, 0]) for action in acted] == [1, 2, 3]
             noise += [int(action[1, 0]) for action in acted]
     assert len(set(noise)) == len(noise) == 12 and (one.name, two.steps) == ("10 steps", 20)
@@ -140,7 +151,7 @@ def test_too_few_players_are_refused():
 
 def test_rating_files(tmp_path):
     """The JSON file has every rating and game; the figure is not blank."""
-    ratings, games = rate([of_strength(1, "a"), of_strength(2, "b"), random_player(3)], contest)
+    ratings, games = rate([of_strength(1, "a"), of_strength(2, "b"), random_player(Discrete(3))], contest)
     write_ratings(ratings, games, tmp_path)
     kept = json.loads((tmp_path / "rating.json").read_text())
     assert [rating["name"] for rating in kept["ratings"]] == ["a", "b", "random"]
@@ -163,14 +174,14 @@ def test_a_real_game_of_pong():
     pytest.importorskip("multi_agent_ale_py")
     seen = []
 
-    def watcher(obs):
+    def watcher(obs, mask):
         seen.append(obs[0, 4:, 0, 0].tolist())
         return np.zeros(1, int)
 
-    play = play_selfplay(partial(make_pettingzoo, SelfPlay(max_cycles=1500)))
-    returns = play(random_player(6).act, watcher, 3)
+    play = play_selfplay(partial(make_pettingzoo, SelfPlay(max_cycles=1500)), 4)
+    returns = play(random_player(Discrete(6)).act, watcher, 3)
     assert returns[0] == -returns[1] != 0
     assert seen[0] == [0, 255]
-    assert play(random_player(6).act, watcher, 3) == returns
+    assert play(random_player(Discrete(6)).act, watcher, 3) == returns
     with pytest.raises(UsageError, match="this game has 4 players. Only games of two"):
-        play_selfplay(partial(make_pettingzoo, SelfPlay(env_id="quadrapong_v4")))
+        play_selfplay(partial(make_pettingzoo, SelfPlay(env_id="quadrapong_v4")), 4)
