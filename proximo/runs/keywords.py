@@ -68,6 +68,8 @@ class _Shared(EnvsAndNetworks, total=False):
     """episodes of each evaluation"""
     eval_num_envs: int
     """most environments of an evaluation that are open at once, never more than episodes; other numbers play others"""
+    eval_max_steps: int
+    """longest episode of an evaluation, in steps; a longer one leaves the evaluation without a result"""
     eval_env_kwargs: Arguments
     """arguments of the environments of evaluations, key=value; they take precedence over those of env_kwargs"""
     framework: Framework
