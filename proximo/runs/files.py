@@ -125,8 +125,8 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """Return the text of a regular file in UTF-8, without a byte order mark.
 
     Raises:
-        FilesError: It has other bytes, such as UTF-16.
-        FileNotFoundError: As `open_regular` raises it; other FilesErrors, too.
+        FilesError: It has other bytes, such as UTF-16, or `open_regular` raises it.
+        FileNotFoundError: It does not exist.
     """
     with open_regular(path, most) as file:
         try:
