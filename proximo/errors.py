@@ -19,6 +19,8 @@ COLUMNS = ("Use printable characters without comma and quotation mark, and no sp
            "of metrics.csv.")
 SAVE_AS_UTF8 = ("PowerShell 5 writes it with >. Save the file as UTF-8, for example with `Get-Content OLD | "
                 "Set-Content -Encoding utf8 NEW`.")
+WITH_SEED = (". Gymnasium calls reset(seed=None, options=None). In docs/other-environments.md, jss.py is a wrapper for "
+             "environments that take no seed")
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 LIBRARIES = ("gymnasium", "numpy", "torch", "jax", "flax", "proximo")  # where place_of() does not look
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case
@@ -142,9 +144,11 @@ def one_line(text: object) -> str:
 
 
 def with_place(error: BaseException) -> str:
-    """Return the type and the message of an exception on one line, and place_of()."""
+    """Return the type and the message of an exception on one line, and place_of(); a reset() without a seed is told."""
     place, message = place_of(error), one_line(error)
-    return f"{type(error).__name__}{f': {message}' if message else ''}{f' ({place})' if place else ''}"
+    seedless = isinstance(error, TypeError) and "reset() got an unexpected keyword argument 'seed'" in message
+    return (f"{type(error).__name__}{f': {message}' if message else ''}{f' ({place})' if place else ''}"
+            f"{WITH_SEED if seedless else ''}")
 
 
 def what_failed(error: BaseException, call: str, where: str = "") -> str:

@@ -444,3 +444,17 @@ def test_the_place_of_an_exception_is_the_innermost_line_of_the_users_code():
     assert caught(lambda: np.zeros(2).reshape(3)).endswith(f"({__file__}, line {line + 5})")
     assert caught(lambda: gymnasium.make("CartPole-v1").step(0)).endswith(f"({__file__}, line {line + 6})")
     assert with_place(ValueError("no")) == "ValueError: no" and with_place(AssertionError()) == "AssertionError"
+
+
+def test_a_reset_without_a_seed_is_told():
+    """As environments for gym have it; other wrong arguments are not."""
+    class Old:
+        def reset(self):
+            pass
+
+    def fault(**given):
+        with pytest.raises(TypeError) as caught:
+            Old().reset(**given)
+        return with_place(caught.value)
+
+    assert "reset(seed=None, options=None)" in fault(seed=1) and "Gymnasium" not in fault(size=1)

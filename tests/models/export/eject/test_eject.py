@@ -25,7 +25,7 @@ from proximo.models.export.eject.topics import without_topics
 from proximo.runs.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]
-MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1010, "compact": 900, "ppo_atari": 880,
+MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1010, "compact": 910, "ppo_atari": 880,
               "ppo_atari_lstm": 940, "ppo_atari_multigpu": 880, "ppo_atari_envpool": 800, "ppo_procgen": 940,
               "ppo_pettingzoo_ma_atari": 800}
 SMALL = {
@@ -156,7 +156,7 @@ def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_pa
     path = tmp_path / "my_ppo.py"
     path.write_text(eject(config_class("ppo")(**settings), "ppo", "proximo eject ppo --framework jax"))
     assert ruff(path) == (0, "All checks passed!\n")
-    assert len(path.read_text().splitlines()) <= 740
+    assert len(path.read_text().splitlines()) <= 750
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
     expected = library_hash("ppo", settings)
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
