@@ -6,7 +6,7 @@ RUN := runs/demo
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
-# every command would compile torch and Proximo again, which takes it 5 s more (images of containers often set this)
+# images of containers often set this; every command would then compile the modules of torch and Proximo again, about 5 s
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test gpu long eject faults coverage lint site clean chaos stranger

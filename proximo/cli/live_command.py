@@ -43,7 +43,7 @@ def live_command(words: list[str]) -> int:
             show_text(live)
         else:
             serve_page(live, args.host, args.port)
-    except TerminatedError:
+    except TerminatedError:  # exit code 143; Ctrl-C is the usual end
         raise
     except KeyboardInterrupt:
         print()
