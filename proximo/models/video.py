@@ -33,9 +33,11 @@ def enlarge(frame: np.ndarray) -> np.ndarray:
         (H', W', 3) uint8, the smaller side about SMALLEST_SIDE pixels or more; the last row or column may be repeated.
     """
     factor = max(1, round(SMALLEST_SIDE / min(frame.shape[:2])))
-    frame = frame.repeat(factor, axis=0).repeat(factor, axis=1)
+    if factor > 1:
+        frame = frame.repeat(factor, axis=0).repeat(factor, axis=1)
     height, width = frame.shape[:2]
-    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    odd = height % 2 or width % 2
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge") if odd else frame
 
 
 def check_format(path: Path) -> None:
