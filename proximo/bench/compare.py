@@ -126,6 +126,9 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
     if len(new_scores) < max(len(before), len(after)):
         warn(f"{env_id} ({new_key[1]}): only {count_text(len(new_scores), 'seed')} with a score on both sides are "
              f"compared. The old side has {count_text(len(before), 'run')}, the new side {len(after)}.")
+    if metric == EVALUATION and len({"episodes" in run.evaluation for run in (*before, *after)}) > 1:
+        warn(f"{env_id} ({new_key[1]}): some runs were evaluated after training (eval.json), of others the last "
+             "evaluation during training is compared. Run `proximo eval` on all of them for equal conditions.")
     steps = sorted({steps_of(run) for run in (*before, *after)})
     if len(steps) > 1:
         warn(f"{env_id}: the runs have different lengths ({', '.join(map(str, steps))} steps).")

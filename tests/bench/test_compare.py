@@ -259,9 +259,11 @@ def test_evaluations_are_compared(tmp_path, caplog):
             (tmp_path / name / f"CartPole-v1__0.99__{seed}" / "metrics.csv").write_text(table)
     (one,), _ = compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")
     assert one.pairs == 6 and one.difference.value == pytest.approx(2)
+    assert "eval.json" not in caplog.text
     for seed in range(1, 7):
         (tmp_path / "b" / f"CartPole-v1__0.99__{seed}" / "eval.json").write_text('{"episodes": 9, "episodic_return_mean": 1.0}')
     assert compare_sides(tmp_path / "a", tmp_path / "b", "evaluation")[0][0].new.value == 1
+    assert "some runs were evaluated after training (eval.json), of others the last evaluation during" in caplog.text
     for seed in range(1, 7):
         (tmp_path / "a" / f"CartPole-v1__0.99__{seed}" / "metrics.csv").unlink()
     with pytest.raises(UsageError, match="two common seeds that have an evaluation. Train the same seeds on both sides, with --eval-every N"):
