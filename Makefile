@@ -71,6 +71,8 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 ifdef PIP_EXTRA_INDEX_URL
 export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+# as pip: the newest version that the pins allow, on whatever index it is
+export UV_INDEX_STRATEGY ?= unsafe-best-match
 endif
 ifdef PIP_FIND_LINKS
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
