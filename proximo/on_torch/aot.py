@@ -1,19 +1,30 @@
 """Ahead-of-time compilation of a function of tensors: one call of a native library, without guards or Python.
 
-Only this file, aot_build.py and aot_cache.py use private entry points of torch. Each is imported inside the function
-that needs it: if one moves, `unsupported_reason` says so and the run is not compiled, instead of an ImportError.
+Only this file, aot_build.py, aot_cache.py and aot_record.py use private entry points of torch. They are imported inside
+the function that needs them: if one moves, `unsupported_reason` says so and the run is not compiled, instead of an
+ImportError.
 """
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from proximo.errors import UsageError
-from proximo.on_torch.aot_build import FORMAT, inductor_options, one_sentence, quiet, start_build
-from proximo.on_torch.aot_cache import Run, cache_folder, describe_layout, library_key, load_library
+from proximo.on_torch.aot_build import FEW_ROWS_OPTIONS, FORMAT, INDUCTOR_OPTIONS, one_sentence, quiet, start_build
+from proximo.on_torch.aot_cache import (
+    Run,
+    cache_folder,
+    checked_file,
+    describe_graph,
+    describe_layout,
+    library_key,
+    load_library,
+)
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 
@@ -22,12 +33,18 @@ TensorFunction = Callable[..., Sequence[Tensor]]
 FEW_ROWS = 8
 FEW_COLUMNS = 4
 FEW_TERMS = 2048
+WAY = f"{FORMAT} {INDUCTOR_OPTIONS} {FEW_ROWS_OPTIONS} {FEW_ROWS} {FEW_COLUMNS} {FEW_TERMS}"  # how libraries are built
 
 
 def unsupported_reason() -> str | None:
-    """Return why functions cannot be compiled on this machine, as one sentence, or None if they can."""
+    """Return why functions cannot be compiled on this machine, as one sentence, or None if they can.
+
+    A file in the cache says that they can: to find it out, the compiler of torch is imported, which takes seconds.
+    """
     if platform.system() != "Linux":
         return f"--compile is tested on Linux only, not on {platform.system()}. Running without it."
+    if (checked := checked_file()) is not None and checked.exists():
+        return None
     try:
         from torch._C._aoti import AOTIModelContainerRunnerCpu  # noqa: F401
         from torch._inductor import aot_compile  # noqa: F401
@@ -36,12 +53,17 @@ def unsupported_reason() -> str | None:
         from torch._inductor.exc import InvalidCxxCompiler
         from torch.fx.experimental.proxy_tensor import make_fx  # noqa: F401
         from torch.nn.utils.stateless import _reparametrize_module  # noqa: F401
+
+        from proximo.on_torch import aot_record  # noqa: F401
     except ImportError as fault:
         return f"--compile does not support torch {torch.__version__} ({fault}). Running without it."
     try:
         get_cpp_compiler()
     except (InvalidCxxCompiler, RuntimeError):
         return "--compile needs a C++ compiler (apt-get install g++, or set CXX). Running without it."
+    if checked is not None:
+        with suppress(OSError):
+            checked.touch()
     return None
 
 
@@ -92,12 +114,14 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
     layout = [describe_layout(tensor) for tensor in example]
     example, folder = unshared(example), cache_folder()
     with quiet(), one_sentence(name, folder):
-        graph = trace_function(function, example, SMALL_PRODUCTS)
-        key = library_key(graph, example, f"{FORMAT} {inductor_options(graph)}")
+        from proximo.on_torch.aot_record import record_operations
+
+        trace = cache(partial(trace_function, function, example, SMALL_PRODUCTS))
+        key = library_key(record_operations(function, example) or describe_graph(trace()), example, WAY)
         stored = load_library(folder, key)
         if stored is not None:
             return _caller(lambda: stored, layout, name)
-        wait = start_build(graph, example, folder, key, name)
+        wait = start_build(trace(), example, folder, key, name)
 
     def load_built() -> Run:
         wait()

@@ -20,7 +20,7 @@ from proximo.on_torch.aot_cache import store_library
 from proximo.on_torch.forked import can_fork, start_forked
 
 # Increase this when a library would be built differently, so that no older one is used.
-FORMAT = 3
+FORMAT = 4
 
 # One compiling process per function: a pool takes longer to start than it saves.
 # The low threshold computes Adam's scalar bias corrections once instead of for every 8 weights. tanh computed by exp

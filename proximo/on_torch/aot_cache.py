@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,25 +22,30 @@ def describe_layout(tensor: Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}"
 
 
-def library_key(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], way: str) -> str:
+def library_key(operations: str, example: tuple[Tensor, ...], way: str) -> str:
     """Hash what decides what the library computes: operations, constants, layouts, torch, its settings, the machine.
 
     The C++ compiler and the settings of inductor are not part of it (docs/concepts.md).
 
     Args:
-        graph: The traced function.
+        operations: What the function computes, with the values of its constants.
         example: Its arguments.
         way: How it is compiled.
     """
     settings = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
                 torch.get_float32_matmul_precision(), torch.backends.mkldnn.enabled)
-    parts = [way, graph.code, *map(describe_layout, example), str(settings),
+    parts = [way, operations, *map(describe_layout, example), str(settings),
              torch.__version__, str(torch.version.git_version), torch.backends.cpu.get_cpu_capability(), _machine()]
-    digest = hashlib.sha256("\n".join(parts).encode())
-    for constant_name, constant in sorted(_constants(graph).items()):
-        digest.update(f"{constant_name} {describe_layout(constant)}".encode())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def describe_graph(graph: torch.fx.GraphModule) -> str:
+    """Return what a traced function computes, with a digest of its constants."""
+    digest = hashlib.sha256()
+    for name, constant in sorted(_constants(graph).items()):
+        digest.update(f"{name} {describe_layout(constant)}".encode())
         digest.update(constant.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return f"{graph.code}\n{digest.hexdigest()}"
 
 
 def _constants(graph: torch.fx.GraphModule) -> dict[str, Tensor]:
@@ -69,6 +75,15 @@ def cache_folder() -> Path:
         raise FilesError(f"The cache {folder} belongs to another user, or others may write into it. Set XDG_CACHE_HOME "
                          f"to a folder of your own, run chmod go-w {folder}, or run without --compile.")
     return folder
+
+
+def checked_file() -> Path | None:
+    """Return the file that exists once this torch has been found to compile with this compiler; None without either."""
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    found = f"{torch.__version__} {torch.version.git_version} {compiler}"
+    with suppress(FilesError):
+        return cache_folder() / f"checked-{hashlib.sha256(found.encode()).hexdigest()}" if compiler else None
+    return None
 
 
 def _digest(library: Path) -> str:

@@ -18,7 +18,7 @@ from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch import aot_build
-from proximo.on_torch.aot import compile_ahead, functional, trace_function, unsupported_reason
+from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
 from proximo.on_torch.aot_cache import cache_folder, library_key, load_library, store_library
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
@@ -223,22 +223,22 @@ def test_the_key_of_a_library_has_the_c_library(monkeypatch):
     """It decides whether the library can be loaded."""
     def key():
         example = (torch.zeros(4),)
-        return library_key(trace_function(lambda x: (2 * x,), example, {}), example, "")
+        return library_key("mul", example, "")
 
     found = [key(), key()]
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.99"))
     assert found[0] == found[1] != key()
 
 
-def test_the_key_of_a_library_has_the_values_of_its_constants():
-    """They are compiled into it: two functions that differ in a bound of an action are two libraries."""
-    example = (torch.zeros(2),)
-
-    def key(bound):
-        constant = torch.tensor([0.0, bound])
-        return library_key(trace_function(lambda x: (constant * x,), example, {}), example, "")
-
-    assert key(1.0) == key(1.0) != key(2.0)
+@needs_compiler
+def test_a_library_of_the_cache_is_found_without_the_compiler_of_torch(cache):
+    """To import it takes longer than the rest of such a start. The second process finds both libraries of the first."""
+    command = [sys.executable, "-c", "import sys; from proximo.cli.main import main; assert main(sys.argv[1:]) == 0; "
+               "print('torch._dynamo' in sys.modules)", "train", "--env-id", "CartPole-v1", "--preset", "none", "--compile",
+               "--total-timesteps", "64", "--num-envs", "2", "--num-steps", "16", "--run-dir"]
+    runs = [subprocess.run([*command, str(cache / f"{number}")], capture_output=True, text=True) for number in range(2)]
+    assert [run.stdout.splitlines()[-1] for run in runs] == ["True", "False"], runs
+    assert len([*cache.glob("*.so")]) == 2 and len([*cache.glob("checked-*")]) == 1
 
 
 def test_a_build_that_fails_in_this_process_is_one_sentence(cache, monkeypatch):
