@@ -1,11 +1,10 @@
 """Measure how long a trained agent takes to choose actions, and how long its network alone takes.
 
     python benchmarks/acting.py --rounds 7
-    python benchmarks/acting.py --framework jax
 
 Every model is trained for one iteration, and gets one observation, then eight. Model.act with the most likely action,
-Model.act with a sampled one, and the policy's network under torch.no_grad (torch only) alternate in one process, with
-one thread. The table has the medians of all rounds in microseconds of processor time for each call.
+Model.act with a sampled one, and the policy's network under torch.no_grad alternate in one process, with one thread. The
+table has the medians of all rounds in microseconds of processor time for each call.
 """
 
 import argparse
@@ -35,21 +34,19 @@ def timed(call: Callable[[], Any], seconds: float) -> float:
 
 def calls_of(model: Any, obs: Any, rows: int) -> dict[str, Callable[[], Any]]:
     """Return what is compared, by the name of its column."""
-    calls = {"`act`, most likely": lambda: model.act(obs, deterministic=True), "`act`, sampled": lambda: model.act(obs)}
-    if model.cfg.framework == "torch":
-        import torch
+    import torch
 
-        agent, given = model.module, torch.from_numpy(obs.reshape(rows, *model.spec.obs_shape))
-        first, state = torch.zeros(rows, dtype=torch.bool), agent.initial_state(rows)
+    agent, given = model.module, torch.from_numpy(obs.reshape(rows, *model.spec.obs_shape))
+    first, state = torch.zeros(rows, dtype=torch.bool), agent.initial_state(rows)
 
-        def network() -> Any:
-            with torch.no_grad():
-                if hasattr(agent, "trunk"):
-                    return agent.head(agent.memory(agent.trunk(given), first, state)[0], None)
-                return agent.head(given, None)
+    def network() -> Any:
+        with torch.no_grad():
+            if hasattr(agent, "trunk"):
+                return agent.head(agent.memory(agent.trunk(given), first, state)[0], None)
+            return agent.head(given, None)
 
-        calls["network alone"] = network
-    return calls
+    return {"`act`, most likely": lambda: model.act(obs, deterministic=True), "`act`, sampled": lambda: model.act(obs),
+            "network alone": network}
 
 
 def measure(variant: str, fields: dict[str, Any], rows: int, args: argparse.Namespace) -> dict[str, float]:
@@ -59,7 +56,7 @@ def measure(variant: str, fields: dict[str, Any], rows: int, args: argparse.Name
     import proximo
 
     steps = {"num_steps": 8, "num_minibatches": 1, "num_envs": 1, "total_timesteps": 8, "threads": 1}
-    model = next(iter(proximo.iterations(variant, **fields, **steps, framework=args.framework))).model()
+    model = next(iter(proximo.iterations(variant, **fields, **steps))).model()
     shape = ((rows,) if rows > 1 else ()) + model.spec.obs_shape
     numbers = np.random.default_rng(0).normal(size=shape)
     obs = (numbers * 40 + 100).astype(np.uint8) if model.spec.obs_dtype == np.uint8 else numbers.astype(np.float32)
@@ -78,7 +75,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.3, help="of each call in each round")
-    parser.add_argument("--framework", choices=["torch", "jax"], default="torch")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), metavar="TASK")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
