@@ -23,7 +23,7 @@ class Spec(NamedTuple):
     obs_dtype: np.dtype[Any]  # float32 where observations are normalised
     action_space: Any  # the gymnasium space of one environment, with its true bounds
     observation_space: Any = None  # that of one environment; None: an observation is a row of `obs` already
-    masked: bool = False  # whether training had action masks; known of a trained model, not before the first reset
+    masked: bool = False  # whether training had action masks; known after the first reset, not in make_agent
 
 
 class FrameStack(NamedTuple):

@@ -89,7 +89,11 @@ def test_environments_network_and_loss_of_ones_own(tmp_path, capsys):
     for command in ("eval", "export", "card"):  # of a run whose environment has an id
         assert main([command, str(tmp_path / "variant")]) == 2
         said = capsys.readouterr().err
-        assert "was trained with a network of its own, which only its program has. Use proximo.load(" in said
+        run = repr(str(tmp_path / "variant"))
+        assert (f"was trained with a network of its own, which only its program has. Use proximo.evaluate({run}, make_agent=...)"
+                f" or proximo.watch there; the model of proximo.load({run}, make_agent=...) can act and export.") in said
+    assert main(["eval", run := str(tmp_path / "mine")]) == 2
+    assert f"Use proximo.evaluate({run!r}, make_envs=..., make_agent=...) or proximo.watch there." in capsys.readouterr().err
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
 

@@ -35,9 +35,9 @@ def model_of_run(path: Path, best: bool = False) -> Model:
             raise UsageError(f"--best needs the folder of a run. Give {path.parent} instead of {path}.")
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     if "make_agent" in custom_arguments(path):
-        raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use proximo.load("
-                         f"{str(path)!r}, make_agent=...) there: its model can act and export, and proximo.evaluate "
-                         "and proximo.watch play with it.")
+        raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use "
+                         f"{_call('evaluate', path)} or proximo.watch there; the model of {_call('load', path)} can "
+                         "act and export.")
     return load(path / BEST if best else path)
 
 
@@ -57,9 +57,9 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
         UsageError: As for `model_of_run`, or it has an environment of its own, or names a module that is not allowed.
         FilesError: There is no model, or it is damaged.
     """
-    if (argument := custom_env_argument(custom_arguments(path))) and not env_id:
+    if custom_env_argument(custom_arguments(path)) and not env_id:
         advice = "For a card, train with --env-file, or with an id of a module." if for_card else (
-            f"Use proximo.evaluate({str(path)!r}, {argument}=...) or proximo.watch there.")
+            f"Use {_call('evaluate', path)} or proximo.watch there.")
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. {advice}")
     model = model_of_run(path, best)
     cfg = with_moved_script(replace(model.cfg, env_id="", env_file="") if env_id else model.cfg, allow_import)
@@ -69,6 +69,13 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
     if (env_id or env_kwargs) and (wrong := config_problems(model.cfg)):
         raise UsageError("\n".join(wrong))
     return model, parts_of(model.variant, "torch")
+
+
+def _call(function: str, path: Path) -> str:
+    """Return the call of a function of proximo with the parts of a run that its program has to pass again."""
+    takes = ("make_agent", "config") if function == "load" else ("env", "make_envs", "make_agent", "config")
+    passed = [f"{name}=..." for name in custom_arguments(path) if name in takes]
+    return f"proximo.{function}({', '.join([repr(str(path)), *passed])})"
 
 
 def missing_run(path: Path) -> list[str]:

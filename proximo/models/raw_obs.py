@@ -231,8 +231,7 @@ def _size(mask: Any) -> int:
 
 def check_choices(mask: np.ndarray | None, space: Space) -> None:
     """Raise UsageError if a row of a mask, (N, A) bool, allows no choice of a component of the action."""
-    parts = mask_parts(space)
-    if mask is None or parts is None:
+    if mask is None or (parts := mask_parts(space)) is None:
         return
     starts = np.concatenate([[0], np.cumsum(parts)[:-1]])
     if blocked := np.flatnonzero(~np.logical_or.reduceat(mask, starts, axis=1).all(axis=1)).tolist():

@@ -64,6 +64,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
         if not player.keeps_state:
             announce_rebuilds(cfg, ranks.processes)
         state = first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
+        player.normalizer = normalizer._replace(spec=normalizer.spec._replace(masked=state.carry.mask is not None))
         if ranks.mesh is None:
             check_calls(learner.bind(state.adam.weights), state.carry)
         if ranks.processes > 1 and not done:

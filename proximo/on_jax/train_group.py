@@ -94,11 +94,13 @@ def first_states(cfgs: Sequence[Config], player: InsidePlayer, make_agent: MakeA
     Raises:
         UsageError: The agents have different constants, or cannot be called.
     """
-    agents = [make_agent(player.normalizer.spec, cfg) for cfg in cfgs]
+    normalizer = player.normalizer
+    agents = [make_agent(normalizer.spec, cfg) for cfg in cfgs]
     check_constants(agents)
-    statistics = player.normalizer.start()
+    statistics = normalizer.start()
     states = [first_state(player, cfg.seed, player.begin_with(stream_key(cfg.seed, "env"), statistics), agent)
               for cfg, agent in zip(cfgs, agents)]
+    player.normalizer = normalizer._replace(spec=normalizer.spec._replace(masked=states[0].carry.mask is not None))
     check_calls(make_bind(agents[0])(states[0].adam.weights), states[0].carry)
     return states
 

@@ -9,6 +9,7 @@ import torch
 
 from proximo.config import Config
 from proximo.envs.cores import default_threads
+from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.modes import copy_if_in_use
 from proximo.on_torch.noise import seeded_agent, seeded_generator
 from proximo.on_torch.snapshot import load_weights, named_weights
@@ -54,8 +55,8 @@ class Actor:
         `noise_seed` decides the random choice; with None the most likely action is taken.
         """
         with acting_alone(self._threads):
-            dist, _, state = self.agent(to_tensor(obs), None if mask is None else to_tensor(mask), to_tensor(first),
-                                        state)
+            dist, state = policy(self.agent, to_tensor(obs), None if mask is None else to_tensor(mask),
+                                 to_tensor(first), state)
             if noise_seed is None:
                 return dist.mode().numpy(), state
             noise = self.agent.head.noise(seeded_generator(noise_seed), len(obs))
@@ -70,9 +71,23 @@ class Actor:
             return value.numpy(), None if action is None else dist.logprob(torch.from_numpy(action)).numpy()
 
 
+def policy(agent: Any, obs: torch.Tensor, mask: torch.Tensor | None, first: torch.Tensor,
+           state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return distribution and state of a call of an agent, without the value where Proximo's `forward` computes it."""
+    forward = getattr(agent.forward, "__func__", None)  # a class that builds on an agent of Proximo may have its own
+    hooked = agent._forward_hooks or agent._forward_pre_hooks  # which see a whole call
+    if forward is SeparateAgent.forward and not hooked:
+        return agent.head(obs, mask), state
+    if forward is SharedAgent.forward and not hooked:
+        features, state = agent.memory(agent.trunk(obs), first, state)
+        return agent.head(features, mask), state
+    dist, _, state = agent(obs, mask, first, state)
+    return dist, state
+
+
 def to_tensor(x: np.ndarray) -> torch.Tensor:
     """Return an array as a tensor, copied where torch needs one of its own: read-only arrays and reversed axes."""
-    return torch.from_numpy(np.require(x, requirements=["C", "W"]))
+    return torch.from_numpy(x if x.flags.carray else np.require(x, requirements=["C", "W"]))
 
 
 @contextmanager

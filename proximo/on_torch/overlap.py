@@ -70,7 +70,7 @@ def train_overlapped(cfg: Config, make_envs: MakeEnvs, make_agent: Callable[...,
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished,
                             snapshot=partial(overlapped_snapshot, iteration, steps, setup, collector.before),
                             weights=partial(named_weights, setup.agent), call_envs=refuse_call,
-                            spec=setup.normalizer.spec, players=setup.envs.players, statistics=carry.statistics,
+                            spec=setup.spec, players=setup.envs.players, statistics=carry.statistics,
                             keeps_state=setup.keeps_state)
     finally:
         collector.close()

@@ -36,7 +36,7 @@ from proximo.on_torch.snapshot import restore
 from proximo.on_torch.value_norm import find_critics, with_normalized_values
 from proximo.part_checks import call_loss, check_loss, check_value_norm
 from proximo.processes import World
-from proximo.protocols import Agent, LossFn, MakeAgent, MakeEnvs, VecEnv
+from proximo.protocols import Agent, LossFn, MakeAgent, MakeEnvs, Spec, VecEnv
 from proximo.streams import env_seeds, stream_seed
 from proximo.types import Carry, LossInputs, Rollout
 
@@ -58,6 +58,7 @@ class Setup(NamedTuple):
     learner: Learner
     statistics: Statistics | None  # of normalisation, equal on all ranks: what each adds from here on is merged
     keeps_state: bool  # the environments are part of a snapshot; otherwise they are rebuilt at every checkpoint
+    spec: Spec  # of the normalizer; it says whether there are action masks
 
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn,
@@ -119,7 +120,8 @@ def make_setup(cfg: Config, world: World, make_envs: MakeEnvs, make_agent: MakeA
         play = make_collect(agent, adam.weights, storage, carry, cfg, compiler)  # last, because it compiles fastest
         return Setup(world=world, device=device, envs=envs, normalizer=normalizer, agent=agent, adam=adam, carry=carry,
                      storage=storage, compiler=compiler, collect=play, estimate=estimate_advantages, learner=learner,
-                     statistics=statistics, keeps_state=keeps_state)
+                     statistics=statistics, keeps_state=keeps_state,
+                     spec=normalizer.spec._replace(masked=carry.mask is not None))
     except BaseException:
         envs.close()
         raise

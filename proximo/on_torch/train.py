@@ -65,7 +65,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Loss
             carry = played.carry._replace(statistics=shared_statistics)
             finished, steps = finished_episodes(*gather_episodes(world, played.episode, played.rollout.valid), steps)
             yield Iteration(iteration=iteration, steps=steps, stats=stats, finished=finished, players=envs.players,
-                            spec=setup.normalizer.spec, statistics=shared_statistics, keeps_state=setup.keeps_state,
+                            spec=setup.spec, statistics=shared_statistics, keeps_state=setup.keeps_state,
                             call_envs=partial(call_envs, envs), weights=partial(named_weights, setup.agent),
                             snapshot=partial(snapshot, iteration, steps, setup.adam, setup.agent, carry, envs.state,
                                              setup.keeps_state))

@@ -78,11 +78,9 @@ class FirstValues:
 
     def __init__(self) -> None:
         self.obs = self.reward = 0.0
-        self.masked = False  # whether there were action masks
 
     def count(self, step: Step) -> None:
         """Count a step, without rows that are not valid, which may have any reward."""
-        self.masked = step.mask is not None
         for name, x in (("obs", step.obs), ("reward", step.reward)):
             if isinstance(x, np.ndarray) and x.dtype != np.uint8 and x.dtype.kind in "iuf":
                 numbers = x[step.valid]

@@ -80,7 +80,6 @@ class Watcher:
         self._custom, self.callbacks = custom, custom.callbacks
         load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
-        self._masked = False  # whether the environments give action masks
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
         self.saved_iteration = 0  # the newest that this process has saved
         self.save_seconds = 0.0  # how long that took
@@ -101,7 +100,6 @@ class Watcher:
         if world_from_environment().rank > 0:
             return signals.received is not None
         first, shares = self._recorder.first, self._recorder.shares()
-        it = self._with_masks(it, first)
         if self.log is None and self._evaluator is not None:
             self._evaluator.check_envs(self._custom.with_model(it, self.run.cfg, self.run.variant))
         begins, log = self.log is None, self.log or self._open_log(it)
@@ -130,11 +128,6 @@ class Watcher:
         if stopped and not saving:
             save_latest_model(self.run, it)  # it can be used, although a resume plays these iterations again
         return stopped
-
-    def _with_masks(self, it: Iteration, first: FirstValues | None) -> Iteration:
-        """Return an iteration whose spec says whether there are action masks, which the first iteration shows."""
-        self._masked = self._masked if first is None else first.masked
-        return it._replace(spec=it.spec._replace(masked=self._masked))
 
     def _tell_of_values(self, first: FirstValues | None) -> None:
         """Warn of large numbers in the first iteration of a run with the variant's network."""

@@ -235,13 +235,15 @@ def test_a_resume_with_masks_that_were_not_there_is_refused(trained):
 
 
 def test_runs_that_train_at_once_are_single_runs(tmp_path):
-    """Everything is mapped once more. The bits are the same with one thread."""
+    """Everything is mapped once more. The bits are the same with one thread. All models know that there were masks."""
     def train(folder, **fields):
         return proximo.train("ppo", make_envs=func_env.from_func_env(Walk(), 9), env_id="Walk-v0", framework="jax",
                              run_dir=tmp_path / folder, threads=1, **TOLD | fields)
 
     both = train("both", seed=4, num_seeds=2)
-    assert all(same_weights(train(str(seed), seed=seed), both / f"seed-{seed}") for seed in (4, 5))
+    for seed in (4, 5):
+        assert same_weights(one := train(str(seed), seed=seed), both / f"seed-{seed}")
+        assert proximo.load(one).spec.masked and proximo.load(both / f"seed-{seed}").spec.masked
 
 
 def test_pictures_are_of_the_first_environment(tmp_path):

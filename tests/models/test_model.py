@@ -620,3 +620,12 @@ def test_an_agent_that_was_trained_without_masks_needs_none(runs, caplog):
     model = proximo.load(runs / "plain")
     model.act(np.zeros(4))
     assert "masks" not in caplog.text and not model.spec.masked
+
+
+@pytest.mark.parametrize("fields", [{}, {"overlap": True}, {"framework": "jax"}])
+def test_a_model_of_an_iteration_knows_whether_there_were_masks(fields):
+    if "framework" in fields:
+        pytest.importorskip("jax")
+    for env_id, masked in (("tests.support.probes:Masked-v0", True), ("CartPole-v1", False)):
+        it = next(iter(proximo.iterations("ppo", env_id=env_id, num_steps=16, num_minibatches=1, total_timesteps=256, **fields)))
+        assert it.spec.masked == it.model().spec.masked == masked
