@@ -180,6 +180,21 @@ def plain_statement(node):
 REGISTERS = "proximo.envs.no_velocity"  # its import registers ids, which is what Gymnasium's `module:id` expects
 
 
+@for_each(FILES)
+def test_annotations_need_no_newer_gymnasium(name):
+    """Before 1.4, of Gymnasium's classes only Space, Env and Wrapper take parameters such as [Any]: others are quoted."""
+    ours_of = {alias.asname or alias.name for node in ast.walk(TREES[name]) if isinstance(node, ast.ImportFrom)
+               and (node.module or "").split(".")[0] == "gymnasium" for alias in node.names}
+    evaluated = [annotation for function in functions(name) for annotation in (
+        function.returns, *(argument.annotation for argument in [*function.args.posonlyargs, *function.args.args,
+                                                                 *function.args.kwonlyargs]))
+                 if annotation is not None]
+    taken = {ast.unparse(node.value) for annotation in evaluated for node in ast.walk(annotation)
+             if isinstance(node, ast.Subscript)}
+    found = {one for one in taken if one.split(".")[0] in ours_of | {"gym", "gymnasium"}}
+    assert {one for one in found if one.split(".")[-1] not in ("Space", "Env", "Wrapper")} == set()
+
+
 @for_each([name for name in FILES if name != REGISTERS])
 def test_nothing_runs_at_import(name):
     assert [node.lineno for node in TREES[name].body if not plain_statement(node)] == []

@@ -86,7 +86,7 @@ def report(findings: list[Finding]) -> str:
 
 def this_machine() -> Machine:
     """Describe this machine; the only subprocess is that of the GPU driver, if there is one."""
-    versions = {(d.name or "").lower().replace("_", "-"): d.version for d in distributions()}
+    versions = {(d.name or "").lower().replace("_", "-"): d.version for d in [*distributions()][::-1]}  # first wins
     programs = frozenset(filter(shutil.which, PROGRAMS))
     if (compiler := os.environ.get("CXX", "").split()) and shutil.which(compiler[0]):
         programs |= {"c++"}
@@ -134,8 +134,8 @@ def _version_findings(machine: Machine) -> list[Finding]:
                              "they must be the same", f"pip install mujoco-mjx=={versions['mujoco']}"))
     if has("rliable") and has("pandas") and major("pandas") >= 3:
         found.append(Finding("problem", f"pandas {versions['pandas']} breaks rliable", 'pip install "pandas<3"'))
-    if has("gymnasium") and major("gymnasium") < 1:
-        found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.x",
+    if has("gymnasium") and versions["gymnasium"].startswith(("0.", "1.0")):
+        found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.1",
                              'pip install "gymnasium>=1.1"'))
     if has("numpy") and has("envpool") and major("numpy") < 2:
         found.append(Finding("problem", f"numpy {versions['numpy']}: only numpy 2 is tested", 'pip install "numpy>=2"'))

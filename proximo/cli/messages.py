@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
@@ -13,6 +14,7 @@ from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
 from proximo.runs.output import prepare_streams, silence, write_line
 from proximo.runs.writing import FULL, READ_ONLY, reason, remedy
 
+OLD_GYMNASIUM = ("0.", "1.0")  # what the numbers of versions begin with that have too little
 NEEDS = {  # what a command needs, and how it is written
     **dict.fromkeys(("resume", "eval", "watch", "export", "card", "rate"), ("the folder of a run", "RUN")),
     "push": ("the folder of a run and a place", "RUN hub:USER/NAME|DIR"),
@@ -70,6 +72,8 @@ def exit_code(act: Callable[[], int]) -> int:
         return error.exit_code
     except (MemoryError, RuntimeError) as error:
         return _of_memory(error)
+    except ImportError as error:
+        return _of_an_import(error)
     except OSError as error:
         return _of_a_file(error)
     except KeyboardInterrupt as error:
@@ -101,6 +105,17 @@ def _of_memory(error: Exception) -> int:
     write_line(sys.stderr, f"proximo: The memory is full ({cause}). Use fewer environments, a smaller batch or smaller "
                            "layers.")
     return UsageError.exit_code
+
+
+def _of_an_import(error: ImportError) -> int:
+    """Print that Gymnasium is too old, if it is, and return UsageError's exit code; raise other errors."""
+    with suppress(PackageNotFoundError):
+        if (found := version("gymnasium")).startswith(OLD_GYMNASIUM):
+            write_line(sys.stderr, f"proximo: gymnasium {found} is installed, and Proximo needs 1.1 or newer: pip "
+                                   'install "gymnasium>=1.1". If another package has replaced it, try that package '
+                                   f"with the newer one: pip install --no-deps PACKAGE. ({error})")
+            return UsageError.exit_code
+    raise error
 
 
 def _of_a_file(error: OSError) -> int:

@@ -22,7 +22,7 @@ END_SECONDS = 10.0  # for idle workers to close their environments
 FAULT_SECONDS = 1.0  # for workers in a step that may never end, after a fault of another one or Ctrl-C
 
 
-def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
+def end_all(vector: "AsyncVectorEnv[Any, Any]", seconds: float) -> None:
     """Let all workers close their environments and end. Those that have not ended after some seconds are killed.
 
     Nothing else may end them: Gymnasium's close(), and multiprocessing at the end of the program, wait for processes
@@ -46,7 +46,7 @@ def end_all(vector: AsyncVectorEnv[Any, Any], seconds: float) -> None:
     vector.closed = True
 
 
-def find_dead(vector: AsyncVectorEnv[Any, Any], first: int = 0) -> tuple[int, str] | None:
+def find_dead(vector: "AsyncVectorEnv[Any, Any]", first: int = 0) -> tuple[int, str] | None:
     """Return the first worker from number `first` on that ended by itself, and how."""
     ended = wait([process.sentinel for process in vector.processes[first:]], 0.5)
     for k, process in enumerate(vector.processes[first:], first):

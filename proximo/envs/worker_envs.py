@@ -80,7 +80,7 @@ class WorkerEnvs:
         self._time = 0
         return self._guard(self._reset)
 
-    def _reset(self, vector: AsyncVectorEnv[Any, Any]) -> Step:
+    def _reset(self, vector: "AsyncVectorEnv[Any, Any]") -> Step:
         vector.reset_async()
         self._watch(vector)
         return self._join(*vector.reset_wait())
@@ -89,7 +89,7 @@ class WorkerEnvs:
         self._time += 1
         return self._guard(lambda vector: self._step(vector, action))
 
-    def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
+    def _step(self, vector: "AsyncVectorEnv[Any, Any]", action: np.ndarray) -> Step:
         vector.step_async(self.parts_of_action(action))
         self._watch(vector)
         parts, _, _, _, infos = vector.step_wait()
@@ -99,7 +99,7 @@ class WorkerEnvs:
         """Return the actions of each worker, (K, rows, ...)."""
         return np.asarray(action, self._action_dtype).reshape(-1, self._rows, *self._action_shape)
 
-    def join_answers(self, vector: AsyncVectorEnv[Any, Any], first: int, answers: list[Any]) -> Step:
+    def join_answers(self, vector: "AsyncVectorEnv[Any, Any]", first: int, answers: list[Any]) -> Step:
         """Join what the workers from `first` on have answered to "step", as AsyncVectorEnv.step_wait does for all."""
         infos: dict[str, Any] = {}
         for k, (answer, success) in enumerate(answers, first):
@@ -122,13 +122,13 @@ class WorkerEnvs:
         metrics = {name.removeprefix(METRIC): part for name, part in parts.items() if name.startswith(METRIC)}
         return Step(**{name: parts.get(name) for name in FIELDS}, episode=episode, metrics=metrics)
 
-    def _watch(self, vector: AsyncVectorEnv[Any, Any]) -> None:
+    def _watch(self, vector: "AsyncVectorEnv[Any, Any]") -> None:
         """Wait until every worker has answered. Raise EnvError for one that was stopped or takes too long."""
         end = time.monotonic() + self._timeout
         for k in range(len(vector.processes)):
             self.wait_for_answer(vector, k, end)
 
-    def wait_for_answer(self, vector: AsyncVectorEnv[Any, Any], k: int, end: float) -> None:
+    def wait_for_answer(self, vector: "AsyncVectorEnv[Any, Any]", k: int, end: float) -> None:
         """Wait until worker k has answered, or has ended, or `time.monotonic()` is `end`; see _watch."""
         pipe, stopped = vector.parent_pipes[k], 0
         while not pipe.poll(min(POLL_SECONDS, max(end - time.monotonic(), 0))):
@@ -141,7 +141,7 @@ class WorkerEnvs:
                 raise self.fault(k, f"did not answer within {self._timeout:g} s. Increase --env-timeout if its "
                                     f"{slow} more time{own}")
 
-    def _guard(self, play: Callable[[AsyncVectorEnv[Any, Any]], Answer]) -> Answer:
+    def _guard(self, play: Callable[["AsyncVectorEnv[Any, Any]"], Answer]) -> Answer:
         """Call `play`. After any error, end all workers and raise one EnvError."""
         vector = self._vector
         if vector is None:
@@ -195,7 +195,7 @@ class WorkerEnvs:
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """Call a method of every Bundle, or read an attribute."""
-        def call(vector: AsyncVectorEnv[Any, Any]) -> tuple[Any, ...]:
+        def call(vector: "AsyncVectorEnv[Any, Any]") -> tuple[Any, ...]:
             vector.call_async(name, *arguments)
             self._watch(vector)
             return vector.call_wait()
@@ -211,7 +211,7 @@ class WorkerEnvs:
 
 
 @trusted_modules()
-def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name: str) -> AsyncVectorEnv[Any, Any]:
+def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name: str) -> "AsyncVectorEnv[Any, Any]":
     """Start one process per bundle: spawned and not forked, because the parent has threads.
 
     A timer ends workers that do not start in time, because nothing watches them yet.

@@ -28,7 +28,7 @@ class GroupedWorkers(WorkerEnvs):
     def send(self, group: int, action: np.ndarray) -> None:
         self._guard(lambda vector: self._send(vector, group, action))
 
-    def _send(self, vector: AsyncVectorEnv[Any, Any], group: int, action: np.ndarray) -> None:
+    def _send(self, vector: "AsyncVectorEnv[Any, Any]", group: int, action: np.ndarray) -> None:
         for k, part in zip(self._workers(group), self.parts_of_action(action), strict=True):
             vector.parent_pipes[k].send(("step", part))
 
@@ -36,7 +36,7 @@ class GroupedWorkers(WorkerEnvs):
         self._time += group == 0
         return self._guard(lambda vector: self._receive(vector, group))
 
-    def _receive(self, vector: AsyncVectorEnv[Any, Any], group: int) -> Step:
+    def _receive(self, vector: "AsyncVectorEnv[Any, Any]", group: int) -> Step:
         workers, end, answers = self._workers(group), time.monotonic() + self._timeout, []
         for k in workers:
             self.wait_for_answer(vector, k, end)

@@ -61,8 +61,9 @@ class KeptMessages(logging.Handler):
 
 def run_worker(*arguments: Any) -> None:
     """Run Gymnasium's worker. If the parent has ended, nothing reads the answer, and there is nothing to report."""
+    more = _async_worker.__code__.co_argcount - len(arguments)  # since Gymnasium 1.4, a semaphore
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        _async_worker(*arguments)
+        _async_worker(*arguments, *[None] * more)
 
 
 class Bundle(gymnasium.Env[Any, Any]):

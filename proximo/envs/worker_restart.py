@@ -75,7 +75,7 @@ class RestartedWorkers(WorkerEnvs):
         self._kept, self._others = KeptAttributes(), set[str]()  # what `call` has set, and other methods that it called
         self.metric_names = (*self.metric_names, "env_restarts")
 
-    def _step(self, vector: AsyncVectorEnv[Any, Any], action: np.ndarray) -> Step:
+    def _step(self, vector: "AsyncVectorEnv[Any, Any]", action: np.ndarray) -> Step:
         pipes: list[Any] = list(vector.parent_pipes)
         lost: dict[int, Exception] = {}
         answers: list[Any] = []
@@ -104,7 +104,7 @@ class RestartedWorkers(WorkerEnvs):
         restarts = np.full(self.num_envs, self._restarts, np.float32)
         return step._replace(metrics=step.metrics | {"env_restarts": restarts})
 
-    def _replace(self, vector: AsyncVectorEnv[Any, Any], k: int, error: Exception) -> None:
+    def _replace(self, vector: "AsyncVectorEnv[Any, Any]", k: int, error: Exception) -> None:
         """Start a new worker in place of a lost one, and let its environments begin an episode."""
         dead = None if isinstance(error, EnvError) else find_dead(vector, k)
         fault = error if isinstance(error, EnvError) else self.fault(*(dead or (k, f"was lost ({error})")))
@@ -121,7 +121,7 @@ class RestartedWorkers(WorkerEnvs):
         process = context.Process(
             target=run_worker, daemon=True,
             args=(k, CloudpickleWrapper(partial(self.bundles[k], restart=self._restarts)), child, parent, None,
-                  vector.error_queue, vector.autoreset_mode, None))
+                  vector.error_queue, vector.autoreset_mode))
         with child, trusted_modules():  # the new process has its own copy of this end
             try:
                 process.start()
@@ -138,7 +138,7 @@ class RestartedWorkers(WorkerEnvs):
         if "fault" in info:
             raise EnvError(info["fault"])
 
-    def _ask(self, vector: AsyncVectorEnv[Any, Any], k: int, name: str, /, *arguments: Any, **options: Any
+    def _ask(self, vector: "AsyncVectorEnv[Any, Any]", k: int, name: str, /, *arguments: Any, **options: Any
              ) -> list[Any]:
         """Call a method of the environments of one worker."""
         pipe = vector.parent_pipes[k]

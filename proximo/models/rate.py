@@ -117,7 +117,7 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
     return ratings
 
 
-def random_player(space: Discrete[Any] | MultiDiscrete[Any]) -> Contestant:
+def random_player(space: "Discrete[Any] | MultiDiscrete[Any]") -> Contestant:
     """Return a contestant that chooses every action that is allowed with equal probability.
 
     Args:

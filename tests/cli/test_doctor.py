@@ -3,6 +3,7 @@
 import platform
 import sys
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,7 @@ TRAPS = {
     "opencv twice": (with_versions(opencv_python="4.13.0"), "problem", "cv2", "pip install opencv-python-headless"),
     "pygame twice": (with_versions(pygame="2.6.1"), "problem", "pygame", "pip install pygame-ce"),
     "old gymnasium": (with_versions(gymnasium="0.29.1"), "problem", "too old", "gymnasium>="),
+    "gymnasium 1.0": (with_versions(gymnasium="1.0.0"), "problem", "too old", "gymnasium>="),
     "old numpy": (with_versions(numpy="1.26.4"), "problem", "numpy 1.26.4", "numpy>=2"),
     "procgen-mirror": (with_versions(procgen_mirror="0.10.7"), "note", "numpy<2", "uninstall -y procgen-mirror"),
     "no Qt": (with_versions(pyqt5_qt5=None), "note", "Qt 5", "proximo[procgen]"),
@@ -94,6 +96,13 @@ def test_this_machine_is_looked_at(monkeypatch):
     text = report(doctor())
     assert f"Python 3.{sys.version_info.minor} on {platform.system()}" in text and f"torch {version('torch')}" in text
     assert "SDL_VIDEODRIVER=(empty)" in text and "unset SDL_VIDEODRIVER" in text
+
+
+def test_a_package_that_is_installed_twice_has_the_version_that_is_imported(monkeypatch):
+    """A virtual environment before the packages of the system: the first on the path hides the other."""
+    first, second = (SimpleNamespace(name="Gymnasium", version=number) for number in ("0.29.1", "1.4.0"))
+    monkeypatch.setattr("proximo.cli.doctor.distributions", lambda: iter([first, second]))
+    assert any(finding.what.startswith("gymnasium 0.29.1 is too old") for finding in doctor())
 
 
 def test_the_report_counts_problems():

@@ -210,6 +210,21 @@ def test_a_current_folder_that_was_removed_is_told(words, tmp_path, monkeypatch,
     assert capsys.readouterr().err == "proximo: The current folder was removed. Change to one that exists: cd FOLDER.\n"
 
 
+def test_a_gymnasium_that_is_too_old_is_told(monkeypatch, capsys):
+    """Other packages install an older one. What was missing first was a traceback."""
+    def train(words):
+        raise ImportError("cannot import name '_async_worker'")
+
+    monkeypatch.setattr("proximo.cli.commands.train_command", train)
+    monkeypatch.setattr("proximo.cli.messages.version", lambda name: {"gymnasium": "0.29.1"}[name])
+    assert main(["train"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("proximo: gymnasium 0.29.1 is installed, and Proximo needs 1.1") and "_async_worker" in said
+    monkeypatch.setattr("proximo.cli.messages.version", lambda name: {"gymnasium": "1.4.0"}[name])
+    with pytest.raises(ImportError):
+        main(["train"])
+
+
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"

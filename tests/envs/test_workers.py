@@ -417,12 +417,22 @@ def test_a_worker_whose_parent_was_killed_prints_nothing(sent):
     env.close = lambda: closed.append(True)
     for command in sent:
         parent.send(command)
-    run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP, None)
+    run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP)
     assert closed
     env.close = lambda: 1 / 0
     parent, child = context.Pipe()
     with pytest.raises(ZeroDivisionError):
-        run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP, None)
+        run_worker(0, lambda: env, child, parent, None, queue.SimpleQueue(), AutoresetMode.NEXT_STEP)
+
+
+def test_workers_of_older_versions_of_gymnasium_get_what_they_take(monkeypatch):
+    """Before 1.4, they had no semaphore, and a worker that was started again ended with a TypeError."""
+    got = []
+    for worker in (lambda a, b, c, d, e, f, g: got.append((a, b, c, d, e, f, g)),
+                   lambda a, b, c, d, e, f, g, h: got.append((a, b, c, d, e, f, g, h))):
+        monkeypatch.setattr("proximo.envs.worker_process._async_worker", worker)
+        run_worker(*range(7))
+    assert got == [(*range(7),), (*range(7), None)]
 
 
 def test_a_worker_that_cannot_be_replaced_leaves_no_pipe_open(monkeypatch):
