@@ -3,8 +3,8 @@
     python benchmarks/acting.py --rounds 7
 
 Every model is trained for one iteration, and gets one observation, then eight. Model.act with the most likely action,
-Model.act with a sampled one, and the policy's network under torch.no_grad alternate in one process, with one thread. The
-table has the medians of all rounds in microseconds of processor time for each call.
+Model.act with a sampled one, and the policy's network under torch.no_grad alternate in one process, with one thread.
+The table has the medians of all rounds in microseconds of processor time for each call.
 """
 
 import argparse
