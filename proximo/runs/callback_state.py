@@ -29,8 +29,8 @@ def packed_states(callbacks: Sequence[Callable[..., Any]]) -> list[dict[str, Any
             packed.append({"name": name_of(callback), "state": encode_copy(callback.state())})
         except OpaqueError as error:
             raise UsageError(f"callbacks: state() of {name_of(callback)} returned something that cannot be saved: "
-                             f"{error}. Return numbers, texts, True, False, None, numpy arrays, and lists, tuples and "
-                             "dicts of these.") from error
+                             f"{error}. Return numbers, texts, True, False, None, arrays of numpy, tensors of torch, "
+                             "and lists, tuples and dicts of these.") from error
     return packed
 
 
