@@ -1,8 +1,7 @@
 """Values as nested dicts whose leaves are arrays, numbers, strings, booleans, None or lists of these; and back."""
 
-import sys
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -56,7 +55,7 @@ def encode_copy(value: Any) -> Any:
     """Encode a value that belongs to no environment. An object that is in two places becomes two objects.
 
     Raises:
-        OpaqueError: The value is not made of numbers, texts, booleans, None, arrays, tensors, lists, tuples and dicts.
+        OpaqueError: The value is not made of numbers, texts, booleans, None, arrays, lists, tuples and dicts.
     """
     try:
         code = encode_value(value, None)
@@ -72,7 +71,7 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
     Args:
         value: What an attribute holds.
         seen: The environment, its wrappers, `Kept` for objects, and what was encoded so far, by id; changed in place.
-            None: attributes may share objects, and tensors of torch are encoded, too.
+            None: attributes may share objects.
 
     Raises:
         OpaqueError: The value is of another type, or it was encoded before: two attributes share the object, and would
@@ -100,10 +99,8 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
         plain = not any(isinstance(item, dict) for item in items)
         return {kind: items if plain else {str(i): item for i, item in enumerate(items)},
                 "longest": value.maxlen if isinstance(value, deque) else None}
-    if type(value) is dict or (seen is None and type(value) is OrderedDict):  # a state_dict() of torch
+    if type(value) is dict:
         return {"keys": encode_value(list(value), seen), "values": encode_value(list(value.values()), seen)}
-    if seen is None and "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
-        return {"tensor": encode_tensor(value)}
     raise OpaqueError(f"a value of the type {type(value).__name__}")
 
 
@@ -173,14 +170,6 @@ def encode_array(value: np.ndarray) -> Any:
     raise OpaqueError(f"an array of {value.dtype}")
 
 
-def encode_tensor(value: Any) -> Any:
-    """Return a copy of a tensor of torch as an array; OpaqueError if numpy has no such dtype."""
-    try:
-        return encode_array(value.detach().cpu().numpy())
-    except (TypeError, RuntimeError):  # of bfloat16, of sparse tensors
-        raise OpaqueError(f"a tensor of {value.dtype}") from None
-
-
 def decode_value(code: Any, present: Any = None, objects: Sequence[Any] = ()) -> Any:
     """Return the value that encode_value encoded.
 
@@ -202,10 +191,6 @@ def decode_value(code: Any, present: Any = None, objects: Sequence[Any] = ()) ->
         return decode_array(code["scalar"])[()]
     if "array" in code:
         return decode_array(code["array"])
-    if "tensor" in code:
-        import torch
-
-        return torch.from_numpy(decode_array(code["tensor"]))
     if "generator" in code:
         return _decode_generator(code, present)
     if "space" in code:
