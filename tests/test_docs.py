@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -30,12 +31,13 @@ from proximo.envs.jax_control import control_tasks
 from proximo.errors import EnvError, NumbersError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
+from proximo.runs.checkpoint import checkpoints
 from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "combinatorial", "coming-from", "game-engines",
-            "other-environments", "players", "python", "runs")
+RUN_HERE = ("add-a-network", "add-a-loss", "add-an-environment", "batched-environments", "combinatorial", "coming-from",
+            "demonstrations", "game-engines", "other-environments", "players", "python", "runs")
 OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", "docker"}
 
 
@@ -286,7 +288,64 @@ def test_the_environments_written_in_jax_are_named():
 def test_every_page_with_code_is_run_by_a_test():
     """Here, in test_site.py (index), models/export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
     pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
-    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes", "market-data"}
+    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes", "market-data", "constraints"}
+
+
+def without_the_last_two(run, copy):
+    """A copy of a run that was killed after all but two iterations."""
+    shutil.copytree(run, copy)
+    (copy / "summary.json").unlink()
+    for path in checkpoints(copy)[-2:]:
+        shutil.rmtree(path)
+    return copy
+
+
+@pytest.mark.parametrize("framework", [{}, {"framework": "jax", "engine": "gym"}], ids=["torch", "jax"])
+def test_a_discriminator_survives_a_kill(framework, tmp_path, monkeypatch):
+    """The weights of the policy depend on every reward that it has given. The log has its loss."""
+    monkeypatch.chdir(tmp_path)
+    page, fields = {"__name__": "page"}, {"num_envs": 2, "num_steps": 64, "hidden_sizes": (8,), "logger": "none", **framework}
+    exec(blocks(ROOT / "docs" / "demonstrations.md", "python")[1].partition("\njudge = ")[0], page)
+
+    def parts(seed):
+        judge = page["Judge"](*page["demos"], seed)
+        return {"make_envs": judge.make_envs, "callbacks": [judge]}
+
+    whole = proximo.train("ppo", **parts(1), **fields, total_timesteps=640, checkpoint_every=1, keep_checkpoints=0, run_dir=tmp_path / "whole")
+    cut = without_the_last_two(whole, tmp_path / "cut")
+    proximo.resume(cut, **parts(2))
+    assert same_weights(cut, whole) and "user/judge_loss" in (cut / "metrics.csv").read_text()
+
+
+def test_the_programs_of_constraints_survive_a_kill(tmp_path, monkeypatch):
+    """The multiplier of either program continues: it is the state of a callback, or a buffer of the network."""
+    hall, penalty, lagrange = blocks(ROOT / "docs" / "constraints.md", "python")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "hall.py").write_text(hall)
+    page = {"__name__": "page"}
+    exec(penalty.replace("20_000", "1024").replace("40_960", "2048"), page)
+    fields = {"num_steps": 64, "total_timesteps": 2560, "checkpoint_every": 1, "keep_checkpoints": 0, "logger": "none", "num_envs": 8,
+              "info_metrics": ["total_cost", "task_return"]}
+    whole = proximo.train("ppo", env=page["make_env"], callbacks=[page["Multiplier"](1)], run_dir=tmp_path / "whole", **fields)
+    cut = without_the_last_two(whole, tmp_path / "cut")
+    proximo.resume(cut, env=page["make_env"], callbacks=[page["Multiplier"](1)])
+    assert same_weights(cut, whole)
+
+    def program(*words):
+        monkeypatch.setattr(sys, "argv", ["lagrange.py", *map(str, words)])
+        gymnasium.registry.pop("Hall-v0", None)
+        with pytest.raises(SystemExit) as ended:
+            exec(lagrange, {"__name__": "__main__"})
+        assert ended.value.code == 0
+
+    whole, cut = tmp_path / "two", tmp_path / "two-cut"
+    program("--num-steps", 64, "--total-timesteps", 2560, "--checkpoint-every", 1, "--keep-checkpoints", 0, "--run-dir", whole)
+    program("resume", without_the_last_two(whole, cut))
+    assert same_weights(cut, whole)
+    columns, *rows = [line.split(",") for line in (cut / "metrics.csv").read_text().splitlines()]
+    assert len({row[columns.index("charts/multiplier")] for row in rows}) == 5 and "losses/cost_value_loss" in columns
+    sys.modules.pop("hall")
 
 
 def test_the_simulator_of_the_page_trains_and_is_compared_with_the_rule(tmp_path, monkeypatch, capsys):

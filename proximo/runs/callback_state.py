@@ -8,6 +8,7 @@ from proximo.envs.state_codes import OpaqueError, decode_value, encode_copy
 from proximo.errors import UsageError, notify, reading_checkpoint, warn, with_place
 from proximo.runs.callbacks import has_method
 from proximo.runs.custom_parts import name_of
+from proximo.runs.state_tensors import with_tensors, without_tensors
 
 CALLBACK_STATES = "callbacks"  # of a checkpoint
 
@@ -26,11 +27,13 @@ def packed_states(callbacks: Sequence[Callable[..., Any]]) -> list[dict[str, Any
     packed = []
     for callback in with_state(callbacks):
         try:
-            packed.append({"name": name_of(callback), "state": encode_copy(callback.state())})
+            state, places = without_tensors(callback.state())
+            one = {"name": name_of(callback), "state": encode_copy(state)}
+            packed.append(one | {"tensors": places} if places else one)
         except OpaqueError as error:
             raise UsageError(f"callbacks: state() of {name_of(callback)} returned something that cannot be saved: "
-                             f"{error}. Return numbers, texts, True, False, None, numpy arrays, and lists, tuples and "
-                             "dicts of these.") from error
+                             f"{error}. Return numbers, texts, True, False, None, arrays of numpy, tensors of torch, "
+                             "and lists, tuples and dicts of these.") from error
     return packed
 
 
@@ -54,7 +57,7 @@ def load_states(callbacks: Sequence[Callable[..., Any]], checkpoint: Mapping[str
     now, before = Counter(map(name_of, given)), Counter(one["name"] for one in kept)
     for name in now:
         if now[name] == before[name]:
-            states = [one["state"] for one in kept if one["name"] == name]
+            states = [one for one in kept if one["name"] == name]
             for callback, state in zip((one for one in given if name_of(one) == name), states, strict=True):
                 _load(callback, state)
     lost, new = [[name for name in one if now[name] != before[name]] for one in (before, now)]
@@ -67,9 +70,9 @@ def load_states(callbacks: Sequence[Callable[..., Any]], checkpoint: Mapping[str
         notify(f"The checkpoint has no state of the callbacks {', '.join(new)}. {begins}")
 
 
-def _load(callback: Any, packed: Any) -> None:
+def _load(callback: Any, packed: dict[str, Any]) -> None:
     with reading_checkpoint():
-        state = decode_value(packed)
+        state = with_tensors(decode_value(packed["state"]), packed.get("tensors", ()))
     try:
         callback.load(state)
     except Exception as error:

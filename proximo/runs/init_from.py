@@ -88,8 +88,8 @@ def make_trained_agent(make_agent: Any, model: dict[str, Any], source: str, spec
     except FilesError as error:
         policy = [name for name, fact in facts(cfg).items() if fact.group == "policy" and name not in BEGINNING]
         other = "".join(f" It was trained with {setting}." for setting in differences(cfg, model["config"], policy))
-        other += f" {problem} {PARTLY}" if problem else ""
-        raise UsageError(f"init_from={source} does not fit this run: {error}{other}") from error
+        other += f" {problem}" if problem else ""
+        raise UsageError(f"init_from={source} does not fit this run: {error}{other} {PARTLY}") from error
     if problem:
         warn_once(f"init_from={source}: {problem} Its network is used as it is.")
     return agent

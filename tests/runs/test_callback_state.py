@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import proximo
 from proximo.runs.callback_state import load_states, packed_states
@@ -136,13 +137,52 @@ def test_a_random_generator_continues():
     assert now.value["random"].random() == generator.random()
 
 
+def test_a_network_and_its_optimizer_continue(tmp_path):
+    """Their state_dict() is a state: through a file, the third step is that of two steps without a break."""
+    def made():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+        torch.nn.init.constant_(net[0].weight, 0.5)
+        torch.nn.init.zeros_(net[0].bias)
+        return net, torch.optim.Adam(net.parameters(), lr=0.1, amsgrad=True)
+
+    def learn(net, adam, seed):
+        loss = net(torch.from_numpy(np.random.default_rng(seed).normal(size=(8, 3)).astype(np.float32))).square().sum(0)[0]
+        adam.zero_grad()
+        (loss + net[0].weight.square().sum()).backward()
+        adam.step()
+
+    (net, adam), (now, its_adam), held = made(), made(), Held()
+    learn(net, adam, 1)
+    save_tree(tmp_path / "tree", {"callbacks": packed_states([Held({"net": net.state_dict(), "adam": adam.state_dict()})])})
+    load_states([held], load_tree(tmp_path / "tree"))
+    now.load_state_dict(held.value["net"])
+    its_adam.load_state_dict(held.value["adam"])
+    learn(net, adam, 2)
+    learn(now, its_adam, 2)
+    assert all(torch.equal(x, y) for x, y in zip(net.state_dict().values(), now.state_dict().values(), strict=True))
+    assert repr(adam.state_dict()) == repr(its_adam.state_dict())
+
+
+@pytest.mark.parametrize("tensor", [torch.tensor(3), torch.eye(2)[:, :1] > 0, torch.Generator().get_state(), torch.ones(2, 3).T,
+                                    torch.nn.Parameter(torch.ones(1))], ids=["0d", "bool", "uint8", "transposed", "parameter"])
+def test_a_tensor_is_a_state(tensor, tmp_path):
+    """It is a copy."""
+    packed, before = packed_states([Held([tensor])]), tensor.detach().clone()
+    tensor.detach().zero_()
+    save_tree(tmp_path / "tree", {"callbacks": packed})
+    now = Held()
+    load_states([now], load_tree(tmp_path / "tree"))
+    assert torch.equal(now.value[0], before) and now.value[0].dtype == before.dtype
+
+
 def contains_itself():
     value = []
     value.append(value)
     return value
 
 
-@pytest.mark.parametrize("value", [object(), {"a": {1, 2}}, [gym.spaces.Discrete(2)], contains_itself()], ids=["o", "set", "space", "itself"])
+@pytest.mark.parametrize("value", [object(), {"a": {1, 2}}, [gym.spaces.Discrete(2)], contains_itself(), torch.ones(2).bfloat16()],
+                         ids=["o", "set", "space", "itself", "bfloat16"])
 def test_a_state_that_cannot_be_saved_is_told_in_the_first_iteration(value, tmp_path):
     """The sentence names the callback. No checkpoint is due yet."""
     with pytest.raises(proximo.UsageError, match=r"state\(\) of Held returned something that cannot be saved: a .*Return numbers"):

@@ -166,7 +166,8 @@ def test_two_processes(trained, tmp_path):
 
 
 @pytest.mark.parametrize("words, sentence", [
-    (("--hidden-sizes", "9", "8"), "It was trained with hidden_sizes=8 8, and this run has hidden_sizes=9 8."),
+    (("--hidden-sizes", "9", "8"), "It was trained with hidden_sizes=8 8, and this run has hidden_sizes=9 8. "
+     "To begin with the weights that fit, save a model of this network"),
     (("--activation", "relu"), " was trained with activation=tanh, and this run has activation=relu."),
     (("--no-norm-obs",), " was trained with norm_obs=True, and this run has norm_obs=False."),
     (("--env-id", "Acrobot-v1"), " does not fit this run: the weights belong to another network: critic.layers.0.weight is (8, 4), "
