@@ -42,7 +42,7 @@ from proximo.runs.interrupt import interrupt_on_sigterm
 from proximo.runs.session import Session
 from tests.support.probes import Truncated
 from tests.support.run_folders import RunFolder
-from tests.support.runs import SMALL, at_iteration, same_weights, train
+from tests.support.runs import SMALL, at_iteration, same_logs, same_weights, train
 
 FAULTS = (UsageError, EnvError, NumbersError, FilesError, PeerError)
 
@@ -351,6 +351,24 @@ def test_a_folder_that_vanishes_ends_the_run(capsys, tmp_path, monkeypatch):
     assert train(tmp_path / "run") == 5
     said = capsys.readouterr().err
     assert str(tmp_path / "run") in said and "Traceback" not in said and not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_another_run_has_taken_is_left_to_it(capsys, tmp_path, monkeypatch):
+    """The folder was removed, and a second run was started in it, which this one neither noticed nor left alone."""
+    folder, other = tmp_path / "run", tmp_path / "other"
+    assert train(other, "--seed", "2") == 0
+
+    def take():
+        shutil.rmtree(folder)
+        shutil.copytree(other, folder)
+
+    at_iteration(monkeypatch, 4, take)
+    assert train(folder) == 5
+    said = capsys.readouterr().err
+    assert f"{folder / 'metrics.csv'} was replaced by another file" in said and "Traceback" not in said
+    assert same_weights(folder, other) and same_logs(folder, other)
+    names = [sorted(str(path.relative_to(one)) for path in one.rglob("*")) for one in (folder, other)]
+    assert names[0] == names[1]
 
 
 def test_a_folder_that_cannot_be_made(capsys, tmp_path):

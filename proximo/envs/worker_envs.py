@@ -5,9 +5,6 @@ the processes: a worker that raises, dies or does not answer becomes one EnvErro
 left.
 """
 
-import multiprocessing
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,10 +18,10 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.calls import check_sent
 from proximo.envs.joint_actions import action_shape, plain_space
-from proximo.envs.search_path import trusted_modules
 from proximo.envs.time_limit import OWN_PORT, time_limit
-from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped, kill_all
-from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows, run_worker
+from proximo.envs.worker_ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped
+from proximo.envs.worker_process import FIELDS, FLAGS, METRIC, Bundle, MakeRows
+from proximo.envs.worker_start import start_workers
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
@@ -72,7 +69,7 @@ class WorkerEnvs:
         self._booleans = (*FLAGS, "obs", "final_obs") if self.obs_dtype == np.bool_ else FLAGS  # arrive as int8
         self.bundles = [partial(Bundle, make_rows, seeds[k * self._rows:(k + 1) * self._rows], k * self._rows, sample,
                                 plain_space(self.action_space), self._action_dtype) for k in range(workers)]
-        vector = _start_workers(self.bundles, timeout, name)
+        vector = start_workers(self.bundles, timeout, name)
         self._vector: AsyncVectorEnv[Any, Any] | None = vector
         self._at_exit = Finalize(self, end_all, (vector, END_SECONDS), exitpriority=0)  # if nobody calls close()
 
@@ -208,42 +205,3 @@ class WorkerEnvs:
             vector, self._vector = self._vector, None
             self._at_exit.cancel()
             end_all(vector, END_SECONDS if vector._state == AsyncState.DEFAULT else FAULT_SECONDS)
-
-
-@trusted_modules()
-def _start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name: str) -> "AsyncVectorEnv[Any, Any]":
-    """Start one process per bundle: spawned and not forked, because the parent has threads.
-
-    A timer ends workers that do not start in time, because nothing watches them yet.
-    """
-    vector: AsyncVectorEnv[Any, Any] = AsyncVectorEnv.__new__(AsyncVectorEnv)  # lists its processes as it starts them
-    late = threading.Event()
-
-    def kill_started() -> None:
-        kill_all([process for process in getattr(vector, "processes", ()) if process.pid is not None])
-
-    def give_up() -> None:
-        late.set()
-        kill_started()
-
-    timer = threading.Timer(timeout, give_up)
-    timer.start()
-    try:
-        AsyncVectorEnv.__init__(vector, bundles, context="spawn", copy=False, worker=run_worker)
-        return vector
-    except BaseException as error:
-        kill_started()
-        if not isinstance(error, Exception):
-            raise
-        if late.is_set():
-            raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
-                           "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
-        advice = ("What the worker printed above says why. "
-                  "A script that trains must do so under `if __name__ == \"__main__\":`.")
-        if multiprocessing.current_process().daemon:
-            advice = "Leave env_workers out, or use concurrent.futures.ProcessPoolExecutor instead of a Pool."
-        elif getattr(sys.modules["__main__"], "__file__", "") == "<stdin>":
-            advice = "Workers read the program again, and it came from standard input: write it into a file."
-        raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). {advice}") from error
-    finally:
-        timer.cancel()

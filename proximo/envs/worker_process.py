@@ -23,6 +23,7 @@ from proximo.protocols import Step, VecEnv
 
 FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are transferred as int8
 METRIC = "metrics."  # begins the names of what is in Step.metrics
+LOST_STEP = "lost_step"  # of the state of a worker that has replaced another one, and has not been stepped since
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
 
 
@@ -86,8 +87,10 @@ class Bundle(gymnasium.Env[Any, Any]):
                  action_space: spaces.Space[Any], action_dtype: np.dtype, restart: int = 0) -> None:
         self._make = partial(make_rows, restart_seeds(seeds, restart), first_index=first_index)
         self._made: RowEnvs | None = None
+        self._lost_step: dict[str, np.ndarray] | None = None  # what the next step() returns; see begin_again
         self._messages = KeptMessages()
         self.observation_space: spaces.Dict = _step_space(sample, len(seeds))
+        self._layouts = {name: space_layout(part) for name, part in self.observation_space.items()}
         self._expected, self._row = action_space, (sample.obs.shape[1:], sample.obs.dtype)
         self.action_space = _unbounded_box((len(seeds), *action_shape(action_space)), action_dtype)
 
@@ -120,25 +123,42 @@ class Bundle(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any],
                                                                                                 dict[str, Any]]:
         """Begin all environments again from their own seeds; `seed` and `options` are not used."""
-        return self._observe(lambda: self._envs.reset())
+        self._lost_step = None
+        return self._observe(lambda: _flat_step(self._envs.reset()))
 
     def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Step all environments of this worker. Reward and ends are parts of the observation."""
-        observation, info = self._observe(partial(self._envs.step, action))
+        lost, self._lost_step = self._lost_step, None
+        observation, info = self._observe(lambda: _flat_step(self._envs.step(action)) if lost is None else lost)
         return observation, 0.0, False, False, info
 
-    def _observe(self, play: Callable[[], Step]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a Step as an observation. A fault is returned in info: if it were raised, Gymnasium would print it."""
+    def begin_again(self, last_obs: np.ndarray) -> ProximoError | None:
+        """Begin episodes in place of those of a lost worker. A fault is returned, as by call_rows.
+
+        The next step() ends the lost episodes: its rows are truncated and not valid, and its action is not used.
+
+        Args:
+            last_obs: (rows, ...) the last observations of the lost episodes.
+        """
+        observation, info = self.reset()
+        if "fault" in info:
+            return EnvError(info["fault"])
+        ends = np.ones(len(last_obs), bool)
+        self._lost_step = {name: part.copy() for name, part in observation.items()}
+        self._lost_step |= {"final_obs": last_obs, "truncated": ends, "valid": ~ends}
+        return None
+
+    def _observe(self, play: Callable[[], dict[str, np.ndarray]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parts of a Step. A fault is returned in info: if it were raised, Gymnasium would print it."""
         try:
-            observation = _flat_step(play())
+            observation = play()
             if ("mask" in observation) != ("mask" in self.observation_space.spaces):
                 raise EnvError(f"environments {self._envs.first_index} and following: {SOME_MASKS}")
             return observation, {"said": self._messages.take()} if self._messages.texts else {}
         except (ProximoError, KeyboardInterrupt) as error:  # by an environment: Ctrl-C does not reach this process
             fault = str(error) if isinstance(error, ProximoError) else (
                 f"environment {self._envs.first_index}, or another one in its process, raised KeyboardInterrupt")
-            layouts = {name: space_layout(part) for name, part in self.observation_space.items()}
-            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in layouts.items()}
+            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in self._layouts.items()}
             return empty, {"fault": fault}
 
     @property
@@ -148,11 +168,16 @@ class Bundle(gymnasium.Env[Any, Any]):
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the state of this worker's environments."""
-        return self._envs.state()
+        state = self._envs.state()
+        return state if state is None or self._lost_step is None else state | {LOST_STEP: self._lost_step}
 
     def set_state(self, states: dict[str, dict[str, Any]]) -> None:
         """Continue from this worker's part of `states`, which has the number of its first environment as key."""
-        self._envs.load(states[str(self._envs.first_index)])
+        state = states[str(self._envs.first_index)]
+        self._envs.load(state)
+        lost = state.get(LOST_STEP)
+        self._lost_step = None if lost is None else {name: np.asarray(lost[name], dtype).reshape(shape)
+                                                     for name, (shape, dtype) in self._layouts.items()}
 
     def get_picture(self) -> np.ndarray | None:
         """Return a picture of the first environment of all workers."""

@@ -3,6 +3,7 @@
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -18,9 +19,7 @@ from proximo.envs.worker_process import MakeRows, run_worker
 from proximo.errors import EnvError, ProximoError, warn
 from proximo.protocols import Step
 
-LOST: Any = ((None, 0.0, False, False, {}), True)  # what a worker answers to "step", in place of one that was replaced
-
-
+BEFORE = ("keeps_state", "set_state")  # what is called before training: a worker that is lost then is not replaced
 READING = ("get_wrapper_attr", "has_wrapper_attr")  # methods whose results are copies, so that they change nothing
 
 
@@ -59,9 +58,10 @@ class RestartedWorkers(WorkerEnvs):
     """WorkerEnvs in which a worker that dies, is stopped or does not answer in time is replaced by a new one.
 
     Its rows of that step are truncated and not valid: nothing is learned from them, and what came before continues in
-    the value of the last observation. Episodes begin in all of them, with seeds that depend on the seeds of the rows
-    and on the number of the restart, so that a fault that depends on the seed is not repeated. They have the attributes
-    that `call` has set, and otherwise nothing of those that they replace; a warning names what else was called.
+    the value of the last observation. If it was lost between two steps, these are its rows of the next one. Episodes
+    begin in all of them, with seeds that depend on the seeds of the rows and on the number of the restart, so that a
+    fault that depends on the seed is not repeated. They have the attributes that `call` has set, and otherwise nothing
+    of those that they replace; a warning names what else was called.
 
     Args:
         most: How many workers are replaced. The next one that is lost is an EnvError.
@@ -76,36 +76,49 @@ class RestartedWorkers(WorkerEnvs):
         self.metric_names = (*self.metric_names, "env_restarts")
 
     def _step(self, vector: "AsyncVectorEnv[Any, Any]", action: np.ndarray) -> Step:
-        pipes: list[Any] = list(vector.parent_pipes)
-        lost: dict[int, Exception] = {}
-        answers: list[Any] = []
-        for k, part in enumerate(self.parts_of_action(action)):
-            try:
-                pipes[k].send(("step", part))
-            except OSError:  # it has ended; receiving says so too
-                pass
-        end = time.monotonic() + self._timeout
-        for k, pipe in enumerate(pipes):
-            try:
-                self.wait_for_answer(vector, k, end)
-                answers.append(pipe.recv())
-            except (EOFError, OSError, EnvError) as error:
-                lost[k] = error
-                answers.append(LOST)
-        shared = cast(dict[str, np.ndarray], vector.observations)
-        last = {k: shared["obs"][k].copy() for k in lost}
-        for k, cause in lost.items():
-            self._replace(vector, k, cause)
-            shared["final_obs"][k], shared["truncated"][k], shared["valid"][k] = last[k], True, False
-        return self.join_answers(vector, 0, answers)
+        commands = [("step", part) for part in self.parts_of_action(action)]
+        return self.join_answers(vector, 0, self._answers(vector, commands))
+
+    def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        def call(vector: "AsyncVectorEnv[Any, Any]") -> tuple[Any, ...]:
+            answers = self._answers(vector, [("_call", (name, arguments, {}))] * len(vector.processes))
+            vector._raise_if_errors([success for _, success in answers])
+            return tuple(answer for answer, _ in answers)
+
+        return super()._call(name, *arguments) if name in BEFORE else self._guard(call)
+
+    def _answers(self, vector: "AsyncVectorEnv[Any, Any]", commands: Sequence[Any]) -> list[Any]:
+        """Send each worker a command, and return all answers. Workers that are lost are replaced, and asked again."""
+        answers: dict[int, Any] = {}
+        while asked := [k for k in range(len(commands)) if k not in answers]:
+            for k in asked:
+                with suppress(OSError):  # it has ended; receiving says so too
+                    vector.parent_pipes[k].send(commands[k])
+            lost, end = dict[int, Exception](), time.monotonic() + self._timeout
+            for k in asked:
+                try:
+                    self.wait_for_answer(vector, k, end)
+                    answers[k] = vector.parent_pipes[k].recv()
+                except (EOFError, OSError, EnvError) as error:
+                    lost[k] = error
+            for k, cause in lost.items():
+                self._replace(vector, k, cause)
+        return [answers[k] for k in range(len(commands))]
 
     def _join(self, parts: dict[str, np.ndarray], infos: dict[str, Any]) -> Step:
         step = super()._join(parts, infos)
         restarts = np.full(self.num_envs, self._restarts, np.float32)
         return step._replace(metrics=step.metrics | {"env_restarts": restarts})
 
-    def _replace(self, vector: "AsyncVectorEnv[Any, Any]", k: int, error: Exception) -> None:
-        """Start a new worker in place of a lost one, and let its environments begin an episode."""
+    def _replace(self, vector: "AsyncVectorEnv[Any, Any]", k: int, error: Exception | None) -> None:
+        """Start a new worker in place of a lost one, and another one where that is lost before it can be stepped."""
+        while error is not None:
+            self._count(vector, k, error)
+            self._start(vector, k)
+            error = self._begin(vector, k)
+
+    def _count(self, vector: "AsyncVectorEnv[Any, Any]", k: int, error: Exception) -> None:
+        """Count a lost worker and warn of it; EnvError if no more may be replaced."""
         dead = None if isinstance(error, EnvError) else find_dead(vector, k)
         fault = error if isinstance(error, EnvError) else self.fault(*(dead or (k, f"was lost ({error})")))
         if self._restarts == self._most:
@@ -114,6 +127,9 @@ class RestartedWorkers(WorkerEnvs):
         lacks = f" Its environments get the attributes that call_envs has set, but not what these methods may have " \
                 f"changed: {', '.join(sorted(self._others))}."
         warn(f"{fault}. It is replaced (restart {self._restarts} of {self._most}).{lacks if self._others else ''}")
+
+    def _start(self, vector: "AsyncVectorEnv[Any, Any]", k: int) -> None:
+        """End what is left of worker k, and start another process in its place."""
         kill_all([vector.processes[k]])
         vector.parent_pipes[k].close()
         context = multiprocessing.get_context("spawn")
@@ -131,22 +147,34 @@ class RestartedWorkers(WorkerEnvs):
         pipes, processes = cast(list[Any], vector.parent_pipes), cast(list[Any], vector.processes)
         shared = cast(dict[str, np.ndarray], vector.observations)
         processes[k], pipes[k] = process, WritingPipe(parent, {name: part[k] for name, part in shared.items()})
-        self._kept.set_in(OneWorker(partial(self._ask, vector, k)))
-        parent.send(("reset", {}))
-        self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
-        (_, info), _ = pipes[k].recv()
-        if "fault" in info:
-            raise EnvError(info["fault"])
 
-    def _ask(self, vector: "AsyncVectorEnv[Any, Any]", k: int, name: str, /, *arguments: Any, **options: Any
-             ) -> list[Any]:
+    def _begin(self, vector: "AsyncVectorEnv[Any, Any]", k: int) -> Exception | None:
+        """Let the environments of a new worker begin episodes. Returns why the worker is lost, None if it is not."""
+        last_obs = cast(dict[str, np.ndarray], vector.observations)["obs"][k].copy()
+        try:
+            self._kept.set_in(OneWorker(partial(self._call_rows, vector, k)))
+            fault = self._ask(vector, k, "begin_again", last_obs)
+        except (EOFError, OSError, EnvError) as error:
+            return error
+        if fault is not None:
+            raise fault
+        return None
+
+    def _call_rows(self, vector: "AsyncVectorEnv[Any, Any]", k: int, name: str, /, *arguments: Any, **options: Any
+                   ) -> list[Any]:
         """Call a method of the environments of one worker."""
-        pipe = vector.parent_pipes[k]
-        pipe.send(("_call", ("call_rows", (name, arguments, options), {})))
+        found = self._ask(vector, k, "call_rows", name, arguments, options)
+        if isinstance(found, ProximoError):
+            raise found
+        return cast(list[Any], found)
+
+    def _ask(self, vector: "AsyncVectorEnv[Any, Any]", k: int, name: str, *arguments: Any) -> Any:
+        """Call a method of the Bundle of one worker."""
+        vector.parent_pipes[k].send(("_call", (name, arguments, {})))
         self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
-        answer, success = pipe.recv()
-        if not success or isinstance(answer, ProximoError):
-            raise answer if success else self.fault(k, f"could not call {name}")
+        answer, success = vector.parent_pipes[k].recv()
+        if not success:
+            raise self.fault(k, f"could not call {name}")
         return answer
 
     def call(self, name: str, /, *arguments: Any, **options: Any) -> list[Any]:

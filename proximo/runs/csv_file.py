@@ -64,9 +64,18 @@ class CsvFile:
         self._file.write(data)
 
     def flush(self) -> None:
-        """Flush all lines to the operating system; raise OSError if the disk is full or the file has vanished."""
+        """Flush all lines to the operating system.
+
+        Raises:
+            OSError: The disk is full, or the file has vanished.
+            FilesError: Another file is in its place, such as that of a run that was started in the same folder.
+        """
         self._file.flush()
-        self.path.stat()
+        there, own = self.path.stat(), os.fstat(self._file.fileno())
+        if not os.path.samestat(there, own) and there.st_size != own.st_size:  # on some file systems numbers change
+            raise FilesError(f"{self.path} was replaced by another file while the run was writing to it. If the folder "
+                             f"still belongs to this run, continue with `proximo resume {pasted(self.path.parent)}`; "
+                             "otherwise train in another folder.")
 
     def close(self) -> None:
         """Flush and close the file."""

@@ -1,13 +1,16 @@
 """Worker processes equal one process, and report workers that raise, die, stop or hang."""
 
+import errno
 import multiprocessing
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from functools import partial
 
 import gymnasium as gym
@@ -28,7 +31,7 @@ from proximo.envs.worker_envs import WorkerEnvs
 from proximo.envs.worker_process import restart_seeds, run_worker
 from proximo.errors import EnvError, UsageError
 from tests.support.probes import Probe
-from tests.support.runs import rows, train
+from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, train
 from tests.support.workers import running_workers
 
 SEEDS = [1, 2, 3, 4]
@@ -401,6 +404,70 @@ def test_a_lost_worker_is_replaced(how, capsys):
         one.close()
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("ask", ["state", "render", "call"])
+def test_a_worker_that_is_lost_between_two_steps_is_replaced(ask, how):
+    """The lost episodes end in the next step, as above. A checkpoint in between continues equally, also without
+    --restart-envs."""
+    envs, whole = make_envs(restart_envs=1, timeout=30.0), make_envs()
+    assert same_steps(envs.reset(), whole.reset())
+    before, lost = whole.step(np.ones(4, int)).obs.copy(), np.array([False, False, True, True])
+    envs.step(np.ones(4, int))
+    os.kill(running_workers(envs)[1], how)
+    if ask == "call":
+        assert call_envs(envs, "get_wrapper_attr", "gravity") == [9.8] * 4
+    else:
+        assert getattr(envs, ask)() is not None
+    state, copies = envs.state(), [envs, make_envs(restart_envs=1), make_envs()]
+    for copy in copies[1:]:
+        copy.reset()
+        copy.load(state)
+    for t in range(30):
+        same = whole.step(np.ones(4, int))
+        steps = [copy.step(np.ones(4, int)) for copy in copies]
+        for step in steps:
+            assert np.array_equal(step.obs[:2], same.obs[:2]) and np.array_equal(step.obs, steps[0].obs)
+            assert np.array_equal(step.truncated, lost & (t == 0)) and np.array_equal(step.valid, ~lost | (t > 0))
+            if t == 0:
+                assert np.array_equal(step.final_obs[2:], before[2:]) and step.first[2:].all()
+                assert not step.reward[2:].any() and not step.episode.finished.any()
+        assert all((step.metrics["env_restarts"] == 1).all() for step in steps[:2])
+    for one in (whole, *copies):
+        one.close()
+
+
+FRAGILE = """import os
+from pathlib import Path
+from tests.support.probes import Probe
+
+LEFT = Path(__file__).with_name("left")
+
+
+class Fragile(Probe):
+    def reset(self, **words):
+        left = int(LEFT.read_text())
+        if left:
+            LEFT.write_text(str(left - 1))
+            os._exit(7)
+        return super().reset(**words)
+"""
+
+
+def test_a_worker_that_is_lost_while_it_replaces_another_is_replaced_too(tmp_path, caplog):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    (tmp_path / "left").write_text("0")
+    envs = make_gym(Config(env_file=f"{tmp_path}/fragile.py:Fragile", env_workers=2, restart_envs=5).resolved(), SEEDS)
+    envs.reset()
+    (tmp_path / "left").write_text("2")
+    kill_worker(envs, 1)
+    assert np.array_equal(envs.step(np.zeros(4, int)).valid, [True, True, False, False])
+    assert envs.step(np.zeros(4, int)).valid.all() and caplog.text.count("worker process 1 ended with status 7") == 2
+    (tmp_path / "left").write_text("9")
+    kill_worker(envs, 0)
+    message, _ = play_until_fault(envs)
+    assert "worker process 0 ended with status 7. 5 workers were replaced before (--restart-envs)" in message
+
+
 def test_every_restart_has_seeds_of_its_own():
     """A fault that depends on the seed is not repeated, whichever restart it is."""
     drawn = [seed for restart in range(4) for seed in restart_seeds(SEEDS, restart)]
@@ -480,6 +547,25 @@ def test_training_goes_on_without_a_lost_worker(tmp_path):
     assert float(last["losses/value_loss"]) < 10
 
 
+def test_a_run_whose_worker_is_lost_at_a_checkpoint_resumes_to_equal_weights(tmp_path, monkeypatch):
+    """The checkpoint is written between the loss and the step that ends the lost episodes."""
+    words = ["--env-id", "CartPole-v1", "--env-workers", "2", "--restart-envs", "1"]
+
+    def kill_newest():
+        max(psutil.Process().children(), key=psutil.Process.create_time).kill()
+
+    for name in ("whole", "broken"):
+        with monkeypatch.context() as patch, pytest.raises(CrashError) if name == "broken" else nullcontext():
+            at_iteration(patch, 6, kill_newest)
+            if name == "broken":
+                at_iteration(patch, 8, crash)
+            assert train(tmp_path / name, *words) == 0
+    assert main(["resume", str(tmp_path / "broken")]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
+    last = rows(tmp_path / "broken", "metrics.csv")[-1]
+    assert int(last["global_step"]) == 320 - 1 and float(last["charts/env_restarts"]) == 1
+
+
 def test_restarts_need_workers(capsys):
     assert main(["train", "ppo", "--restart-envs", "2"]) == 2
     assert "restart_envs=2 needs worker processes" in capsys.readouterr().err
@@ -502,6 +588,39 @@ def test_workers_that_do_not_start_are_killed_and_no_other_process(monkeypatch):
     finally:
         other.kill()
         other.join()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_workers_that_are_started_after_the_time_is_over_are_killed(hangs, monkeypatch):
+    """On a slow machine. Nothing watched them: one that hung was waited for without end."""
+    start, check, workers = AsyncVectorEnv.__init__, AsyncVectorEnv._check_spaces, []
+
+    def slow(vector, *words, **options):
+        time.sleep(1)
+        start(vector, *words, **options)
+
+    def check_spaces(vector):
+        workers.extend(vector.processes)
+        if hangs:
+            [os.kill(process.pid, signal.SIGSTOP) for process in workers]
+        check(vector)
+
+    monkeypatch.setattr(AsyncVectorEnv, "__init__", slow)
+    monkeypatch.setattr(AsyncVectorEnv, "_check_spaces", check_spaces)
+    with pytest.raises(EnvError, match="2 worker processes did not start within 0.5 s"):
+        make_envs(timeout=0.5)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+@pytest.mark.parametrize(("number", "words"), [(errno.EMFILE, "Raise the limit of open files (ulimit -n), or use fewer"),
+                                               (errno.EAGAIN, "Raise the limit of processes (ulimit -u), or use")])
+def test_a_limit_of_the_system_is_named(number, words, monkeypatch):
+    def start(self):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", start)
+    with pytest.raises(EnvError, match=re.escape(words)):
+        make_envs()
 
 
 def test_a_worker_of_a_pool_is_told_what_to_use(monkeypatch):
