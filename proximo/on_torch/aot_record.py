@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,6 +20,8 @@ from proximo.on_torch.aot_cache import describe_layout
 
 LITERALS = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+READS = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr}  # run no operator
 
 
 class Unrecorded(Exception):
@@ -80,6 +83,15 @@ class Recorder(TorchDispatchMode):
         raise Unrecorded(f"an argument is a {type(value).__name__}")
 
 
+class NoReads(TorchFunctionMode):
+    """Refuse to read numbers past the operators: they would be those of the zeros."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in READS:
+            raise Unrecorded(f"{func} reads numbers")
+        return func(*args, **(kwargs or {}))
+
+
 def record_operations(function: Callable[..., Any], example: tuple[Tensor, ...]) -> str | None:
     """Run `function` on zeros with the layouts of `example`; return a digest of what it computes.
 
@@ -89,7 +101,7 @@ def record_operations(function: Callable[..., Any], example: tuple[Tensor, ...])
     """
     try:
         arguments = tuple(map(_zeros, example))
-        with (recorder := Recorder(arguments)):
+        with (recorder := Recorder(arguments)), NoReads():
             result = function(*arguments)
         recorder.add("end", tuple(result))
     except Exception:  # if the function is wrong, the trace by make_fx says why

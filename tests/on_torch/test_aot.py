@@ -18,8 +18,8 @@ from proximo.config import Config
 from proximo.envs.obs_layout import obs_layout, write_rows
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch import aot_build
-from proximo.on_torch.aot import compile_ahead, functional, unsupported_reason
-from proximo.on_torch.aot_cache import cache_folder, library_key, load_library, store_library
+from proximo.on_torch.aot import compile_ahead, functional, trace_function, unsupported_reason
+from proximo.on_torch.aot_cache import cache_folder, describe_graph, library_key, load_library, store_library
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
 from tests.support.spec import Spec
@@ -228,6 +228,15 @@ def test_the_key_of_a_library_has_the_c_library(monkeypatch):
     found = [key(), key()]
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.99"))
     assert found[0] == found[1] != key()
+
+
+def test_a_traced_function_is_described_with_its_constants():
+    """They are compiled into its library: two functions that differ in a bound of an action are two libraries."""
+    def described(bound):
+        constant = torch.tensor([0.0, bound])
+        return describe_graph(trace_function(lambda x: (constant * x,), (torch.zeros(2),), {}))
+
+    assert described(1.0) == described(1.0) != described(2.0)
 
 
 @needs_compiler

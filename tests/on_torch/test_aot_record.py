@@ -86,7 +86,9 @@ def test_the_gradients_of_layers_differ_in_the_tensor_that_they_read():
 @pytest.mark.parametrize("function", [
     lambda x, y: (x + torch.rand(3, 2),), lambda x, y: (nn.functional.dropout(x, 0.5),), lambda x, y: (x if x.sum() > 0 else y,),
     lambda x, y: (x[x > 0],), lambda x, y: (torch.linalg.inv(x[:2]),), lambda x, y: (EXAMPLE[0].add_(x),), lambda x, y: 1 / 0,
-    lambda x, y: (x + 1j,)], ids=["draws", "dropout", "branch", "shape", "zeros", "changes", "raises", "complex"])
+    lambda x, y: (x + 1j,), lambda x, y: (y * x.tolist()[0][0],), lambda x, y: (y * float(x.numpy()[0, 0]),),
+    lambda x, y: (y * float(np.asarray(x)[0, 0]),)],
+    ids=["draws", "dropout", "branch", "shape", "zeros", "changes", "raises", "complex", "tolist", "numpy", "array"])
 def test_what_has_no_record(function):
     """Draws, branches on numbers, shapes that depend on numbers, what fails for zeros or changes a constant."""
     constant, generator = EXAMPLE[0].clone(), torch.get_rng_state()
