@@ -31,7 +31,7 @@ def measure(task: str, iterations: int, threads: int) -> dict[str, float]:
     """Train for `iterations` iterations after the first and return steps per second, shares of time, and the limit."""
     from proximo.catalog import config_class, parts_of
     from proximo.on_torch.loss import ppo_loss
-    from proximo.runs.resolve import resolve
+    from proximo.runs.settings.resolve import resolve
     from proximo.runs.shares import measure_shares
 
     variant, env_id, fields = TASKS[task]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.runs.unbroken import unbroken_imports
+from proximo.runs.interrupts.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from proximo.protocols import LossFn, MakeAgent
     from proximo.runs.callbacks import Callback
-    from proximo.runs.check_env import Finding
-    from proximo.runs.keywords import Changes, Fields, SweepFields
+    from proximo.runs.check.check_env import Finding
     from proximo.runs.session import Session
+    from proximo.runs.settings.keywords import Changes, Fields, SweepFields
     from proximo.types import Iteration
 
     EnvLike = str | Callable[..., Any] | gymnasium.Env[Any, Any]  # an id, a function or a class, an object
@@ -66,8 +66,8 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
         PeerError: Another process of a distributed run was lost.
         KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; it can be resumed.
     """
-    from proximo.runs.arguments import configure, custom_parts
     from proximo.runs.restart import start_or_resume
+    from proximo.runs.settings.arguments import configure, custom_parts
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks)
     return _train_to_end(start_or_resume(*configure(config, env, custom, dict(values)), custom, mode=resume))
@@ -98,7 +98,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
     Raises:
         UsageError: An argument cannot work; all problems are listed. Otherwise as in `train`.
     """
-    from proximo.runs.arguments import custom_parts
+    from proximo.runs.settings.arguments import custom_parts
     from proximo.runs.sweep import configure_sweep, start_sweep
 
     custom = custom_parts(None, make_envs, make_agent, loss_fn)
@@ -136,11 +136,11 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
     Raises:
         UsageError: An argument cannot work; all problems are listed. The other errors are those of `train`.
     """
+    from proximo.envs.machine.cores import set_passive_openmp_wait
     from proximo.processes import world_from_environment
-    from proximo.runs.arguments import configure, custom_parts, for_programs, problems_of_iterations
     from proximo.runs.init_from import with_start
-    from proximo.runs.resolve import problems_of, resolve
-    from proximo.runs.start import set_passive_openmp_wait
+    from proximo.runs.settings.arguments import configure, custom_parts, for_programs, problems_of_iterations
+    from proximo.runs.settings.resolve import problems_of, resolve
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn)
     cfg, variant = configure(config, env, custom, dict(values))
@@ -179,7 +179,7 @@ def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAny
         FilesError: Its files are damaged, or cannot be written.
         EnvError, NumbersError, PeerError, KeyboardInterrupt: As in `train`.
     """
-    from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
+    from proximo.runs.settings.arguments import check_wrappers, custom_parts, folder_of, modules_of
     from proximo.runs.start import resume
 
     custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
@@ -205,9 +205,9 @@ def check_env(env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" =
     Raises:
         UsageError: The environment cannot be made.
     """
-    from proximo.runs.arguments import checked_values
-    from proximo.runs.check_env import check_env
-    from proximo.runs.resolve import with_changes
+    from proximo.runs.check.check_env import check_env
+    from proximo.runs.settings.arguments import checked_values
+    from proximo.runs.settings.resolve import with_changes
 
     if make_envs is not None and (env is not None or values.get("env_file")):
         raise UsageError("make_envs was given, and another environment too. Give one of them.")
@@ -219,7 +219,7 @@ def _train_to_end(session: "Session") -> Path:
     session.ends_process = False
     if session.train_to_end():
         if "jax" in sys.modules:  # XLA may still compile, and would crash
-            from proximo.runs.output import skip_destructors
+            from proximo.runs.logs.output import skip_destructors
 
             skip_destructors()
         raise KeyboardInterrupt

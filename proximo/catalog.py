@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.brax import make_brax
-from proximo.envs.env_file import function_in_file
+from proximo.envs.custom.env_file import function_in_file
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import ENV_FIELDS, plays_atari
@@ -19,7 +19,7 @@ from proximo.envs.procgen import make_procgen
 from proximo.errors import UsageError, names_text, nearest, one_line
 from proximo.facts import facts
 from proximo.protocols import MakeEnvs, VecEnv
-from proximo.runs.unbroken import unbroken_imports
+from proximo.runs.interrupts.unbroken import unbroken_imports
 from proximo.types import Iteration
 from proximo.variants import (
     RPO,
@@ -81,7 +81,7 @@ def or_by_file(make_envs: MakeEnvs) -> MakeEnvs:
         custom = function_in_file(cfg)
         if custom is None:
             return make_envs(cfg, seeds)
-        from proximo.envs.custom_suite import make_complete
+        from proximo.envs.custom.suite import make_complete
 
         return make_complete(custom, cfg, seeds)
 

@@ -54,7 +54,7 @@ class NumbersError(ProximoError, ArithmeticError):
 
     Args:
         message: What was not finite, and what to do.
-        evidence: Returns what the update was computed from (runs/repro.py).
+        evidence: Returns what the update was computed from (runs/folder/repro.py).
     """
 
     exit_code = 4

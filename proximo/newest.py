@@ -5,7 +5,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec
 
 from proximo.config import Config
-from proximo.envs.kept_attributes import KeptAttributes
+from proximo.envs.state.kept_attributes import KeptAttributes
 from proximo.errors import UsageError, warn_once
 from proximo.protocols import MakeEnvs
 from proximo.types import Iteration

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.joint_actions import action_shape
+from proximo.envs.arrays.joint_actions import action_shape
 from proximo.errors import (
     COLUMNS,
     USES,

@@ -5,8 +5,8 @@ import re
 
 from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
-from proximo.envs.memory_needs import memory_problems
-from proximo.envs.workers import group_problems
+from proximo.envs.machine.memory_needs import memory_problems
+from proximo.envs.workers.choice import group_problems
 from proximo.errors import UsageError, with_place
 from proximo.facts import Engine, converted_fields, facts, range_problems, shown, type_problems
 from proximo.processes import world_from_environment

@@ -19,7 +19,7 @@ import torch
 from hypothesis import settings
 
 from proximo.cli.messages import printed_messages
-from proximo.runs import recent
+from proximo.runs.interrupts import recent
 from tests.support.torchrun import COMPILE_FAST
 
 os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests what users run; make coverage does

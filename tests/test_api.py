@@ -27,9 +27,9 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
-from proximo.runs.arguments import problems_of_defaults
 from proximo.runs.presets import presets
-from proximo.runs.resolve import with_changes
+from proximo.runs.settings.arguments import problems_of_defaults
+from proximo.runs.settings.resolve import with_changes
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
 from tests.support.runs import at_iteration, same_logs, same_weights, terminate, train
@@ -270,7 +270,7 @@ def test_statistics_of_a_loss_are_columns_of_the_metrics(name, tmp_path):
 @pytest.mark.parametrize("compile", [False, True])
 def test_a_loss_has_the_same_statistics_at_every_call(compile, tmp_path, monkeypatch):
     """Their names come from a first call. The values of others were written under these names."""
-    monkeypatch.setattr("proximo.on_torch.compiled.fuse", lambda graph, changed, name: graph)
+    monkeypatch.setattr("proximo.on_torch.compile.compiled.fuse", lambda graph, changed, name: graph)
     calls = []
 
     def loss(inputs, cfg):

@@ -13,7 +13,7 @@ import proximo
 from proximo.cli.main import main
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.model import Model
-from proximo.runs.peer_names import RLLIB, ROBOTS
+from proximo.runs.settings.peer_names import RLLIB, ROBOTS
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
 

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.config import Config
-from proximo.envs.model_fit import check_model
+from proximo.envs.arrays.model_fit import check_model
 from proximo.errors import UsageError
 from proximo.problems import config_problems
 from tests.support.probes import DictObs

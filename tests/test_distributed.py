@@ -10,7 +10,7 @@ import pytest
 
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.runs.run import Run, write_config
+from proximo.runs.folder.run import Run, write_config
 from tests.support.replicas import CASES
 from tests.support.runs import rows, same_logs, same_weights
 from tests.support.torchrun import (

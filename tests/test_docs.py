@@ -21,7 +21,7 @@ from proximo.bench.population import KEYS as POPULATION_KEYS
 from proximo.bench.population import load_population
 from proximo.bench.results import evaluations_of, group_runs, read_runs
 from proximo.bench.sets import FILE_KEYS, PRESET_KEYS, RUN_KEYS, load_set
-from proximo.bench.tune_search import SEARCH_KEYS, load_search
+from proximo.bench.tune.search import SEARCH_KEYS, load_search
 from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
@@ -31,7 +31,7 @@ from proximo.envs.jax_control import control_tasks
 from proximo.errors import EnvError, NumbersError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import same_weights
 
 ROOT = Path(__file__).resolve().parents[1]

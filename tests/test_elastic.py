@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import rows, same_logs, same_weights
 from tests.support.torchrun import free_port, start
 

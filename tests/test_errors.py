@@ -37,8 +37,8 @@ from proximo.errors import (
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.problems import config_problems
-from proximo.runs.checkpoint import checkpoints, load_tree, save_tree
-from proximo.runs.interrupt import interrupt_on_sigterm
+from proximo.runs.folder.checkpoint import checkpoints, load_tree, save_tree
+from proximo.runs.interrupts.interrupt import interrupt_on_sigterm
 from proximo.runs.session import Session
 from tests.support.probes import Truncated
 from tests.support.run_folders import RunFolder
@@ -285,7 +285,7 @@ def test_numbers_that_overflow_end_the_command_with_4(capsys, tmp_path):
 
 
 def test_an_update_that_cannot_be_kept_is_told(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("proximo.runs.repro.save_tree", full_json)
+    monkeypatch.setattr("proximo.runs.folder.repro.save_tree", full_json)
     assert train(tmp_path / "run", "--env-id", "Rewarding-v0") == 4
     said = capsys.readouterr().err
     assert said.endswith(f"The batch and the weights could not be written to {tmp_path / 'run' / 'repro'}.\n")
@@ -326,8 +326,8 @@ def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("what", ["proximo.runs.checkpoint.save_file", "proximo.runs.checkpoint._sync", "proximo.runs.watcher.write_json",
-                                  "proximo.runs.log.CsvFile.flush", "proximo.runs.log.CsvFile.write"])
+@pytest.mark.parametrize("what", ["proximo.runs.folder.checkpoint.save_file", "proximo.runs.folder.checkpoint._sync", "proximo.runs.watcher.write_json",
+                                  "proximo.runs.logs.log.CsvFile.flush", "proximo.runs.logs.log.CsvFile.write"])
 def test_a_full_disk_leaves_the_last_checkpoint(what, capsys, tmp_path, monkeypatch):
     """From iteration 4 on nothing can be written: exit code 5; once there is room, the run ends as the whole one."""
     assert train(tmp_path / "whole") == 0

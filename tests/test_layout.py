@@ -12,7 +12,7 @@ FOLDERS = {"bench", "cli", "envs", "models", "on_jax", "on_torch", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
-NAMES_SUITES = ("proximo.catalog", "proximo.runs.choice", "proximo.runs.check_env", "proximo.models.export.eject.suites",
+NAMES_SUITES = ("proximo.catalog", "proximo.runs.settings.choice", "proximo.runs.check.check_env", "proximo.models.export.eject.suites",
                 "proximo.models.export.eject.jax_main", "proximo.models.rate")  # may import a suite by its name
 
 
@@ -65,6 +65,11 @@ def test_the_package_is_read_on_one_screen():
     assert len(list(ROOT.glob("*.py"))) <= 15
 
 
+def test_folders_are_read_on_one_screen():
+    modules = {folder: len([*folder.glob("*.py")]) - 1 for folder in ROOT.rglob("*") if folder.is_dir()}
+    assert {folder: count for folder, count in modules.items() if count > 40} == {}
+
+
 def test_no_cycles_among_imports():
     """Imports inside functions count too."""
     edges = {name: ours(name) & FILES.keys() for name in FILES}
@@ -110,7 +115,7 @@ def test_environments_know_nothing_of_learning(name):
     allowed = ("proximo.envs", "proximo.config", "proximo.facts", "proximo.variants", "proximo.errors", "proximo.streams",
                "proximo.protocols", "proximo.types")
     assert all(module.startswith(allowed) for module in ours(name))
-    hands_over = ("proximo.envs.normalize", "proximo.envs.torch_arrays")  # arrays of JAX, and tensors of environments
+    hands_over = ("proximo.envs.normalize", "proximo.envs.arrays.torch_arrays")  # arrays of JAX, and tensors of environments
     assert "torch" not in libraries(name) or name in hands_over
 
 
@@ -214,9 +219,9 @@ def test_no_pickle_and_no_global_random_state(name):
 
 
 WRITE_OTHERWISE = {
-    "proximo.runs.checkpoint", "proximo.models.export.shared",  # folders that appear completely or not at all
-    "proximo.runs.csv_file", "proximo.runs.events", "proximo.bench.child", "proximo.runs.lock",  # files that grow, and locks
-    "proximo.runs.writing", "proximo.runs.output", "proximo.bench.report_pictures",  # itself, /dev/null, pictures in memory
+    "proximo.runs.folder.checkpoint", "proximo.models.export.shared",  # folders that appear completely or not at all
+    "proximo.runs.folder.csv_file", "proximo.runs.logs.events", "proximo.bench.child", "proximo.runs.folder.lock",  # files that grow, and locks
+    "proximo.runs.folder.writing", "proximo.runs.logs.output", "proximo.bench.report.pictures",  # itself, /dev/null, pictures in memory
     "proximo.models.export.eject.main_program"}  # a template
 
 

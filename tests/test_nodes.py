@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import SMALL, same_logs, same_weights
 from tests.support.torchrun import start
 

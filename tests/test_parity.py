@@ -13,7 +13,7 @@ import proximo.on_jax.box_heads as jax_box_heads
 import proximo.on_torch.assemble as torch_assemble
 import proximo.on_torch.box_heads as torch_box_heads
 from proximo.config import Config
-from proximo.envs.obs_layout import obs_layout, write_rows
+from proximo.envs.arrays.obs_layout import obs_layout, write_rows
 from proximo.on_jax.learner import Learner as JaxLearner
 from proximo.on_jax.learner import make_batch as jax_make_batch
 from proximo.on_jax.learner import start_adam

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from proximo.bench.files import read_record
 from proximo.bench.records import Summary
-from proximo.runs.lock import holder
+from proximo.runs.folder.lock import holder
 from tests.support.ray_cluster import ENVIRONMENT, RayCluster, ray_cluster
 from tests.support.runs import same_logs, same_weights
 

@@ -4,7 +4,7 @@
 
 Names, types and docstrings are those of the configurations of all variants (proximo/config.py, proximo/variants.py).
 They are read as text, because some types are wider for type checkers than at run time (proximo/facts.py).
-tests/runs/test_keywords.py compares the files with what this program would write.
+tests/runs/settings/test_keywords.py compares the files with what this program would write.
 """
 
 import ast
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from proximo.catalog import VARIANTS
 from proximo.facts import facts_of_all
-from proximo.runs.peer_names import NOT_GIVEN
+from proximo.runs.settings.peer_names import NOT_GIVEN
 
 ROOT = Path(__file__).resolve().parents[1]
-RUNS = ROOT / "proximo/runs"
+RUNS = ROOT / "proximo/runs/settings"
 PATHS = ("env_file", "init_from", "run_dir")
 """Fields whose value may be a path."""
 
@@ -51,7 +51,7 @@ Written by tools/keywords.py.
 """
 
 {imports}
-from proximo.runs.keywords_envs import EnvsAndNetworks
+from proximo.runs.settings.keywords_envs import EnvsAndNetworks
 
 
 class _Shared(EnvsAndNetworks, total=False):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import proximo
-from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.folder.checkpoint import load_tree, save_tree
 from tests.support.old_files import behaviour, sampled_observations
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -188,7 +188,7 @@ def play(case: Case, group: Group) -> dict[str, Any]:
     began, work = time.monotonic(), group.side.work
     result: dict[str, Any] = {"code": 0, "said": "", "fresh": None, "resumed": None, "words": case.words("")}
     home = f"runs/{case.name}"
-    asks = (group.side.root / "proximo/envs/imports.py").exists()  # before importing what a run names
+    asks = any((group.side.root / "proximo/envs").rglob("imports.py"))  # before importing what a run names
     commands = {"fresh": case.words(f"{home}/fresh"),
                 "resumed": ["resume", f"{home}/resumed", *["--allow-import", "same_weights_envs"] * asks]}
     for part, words in commands.items() if case.resumes else [("fresh", commands["fresh"])]:

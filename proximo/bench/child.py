@@ -10,8 +10,8 @@ from pathlib import Path
 
 from proximo.bench.task import PATIENCE, Task
 from proximo.errors import ProximoError
-from proximo.runs.files import refuse_links
-from proximo.runs.lock import wait_until_free
+from proximo.runs.folder.files import refuse_links
+from proximo.runs.folder.lock import wait_until_free
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
 TORCHRUN = "torch.distributed.run"

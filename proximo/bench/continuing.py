@@ -5,8 +5,8 @@ from pathlib import Path
 from proximo.catalog import config_class
 from proximo.errors import FilesError, UsageError
 from proximo.runs.command_line import pasted
-from proximo.runs.repro import NAME
-from proximo.runs.run import SWEEP, read_config
+from proximo.runs.folder.repro import NAME
+from proximo.runs.folder.run import SWEEP, read_config
 
 
 def was_not_finite(run: Path) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from proximo.bench.results import RunResult, metric_of
 from proximo.models.curves import MOST, read_episodes, rolling_mean
-from proximo.runs.files import open_regular
+from proximo.runs.folder.files import open_regular
 
 Axis = Literal["step", "seconds"]
 

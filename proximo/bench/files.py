@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from proximo.errors import FilesError, warn
-from proximo.runs.files import open_regular, read_json
-from proximo.runs.writing import write_json
+from proximo.runs.folder.files import open_regular, read_json
+from proximo.runs.folder.writing import write_json
 
 LAST_LINES = 12  # of a log, shown when a run fails
 AGAIN = ", then start the same command again, which continues"  # where the disk is full

@@ -16,7 +16,7 @@ from proximo.bench.sets import (
     logging_fields,
     override_problems,
 )
-from proximo.envs.imports import import_flags
+from proximo.envs.custom.imports import import_flags
 from proximo.errors import UsageError
 from proximo.facts import converted
 from proximo.problems import config_problems

@@ -8,7 +8,7 @@ from typing import Any
 from proximo.bench.sets import every_field, label_of, logging_fields
 from proximo.catalog import VARIANTS
 from proximo.facts import facts
-from proximo.runs.run import SWEEP
+from proximo.runs.folder.run import SWEEP
 
 
 def swept_names(run: Path) -> list[str]:

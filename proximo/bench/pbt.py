@@ -15,7 +15,7 @@ import numpy as np
 from proximo.bench.files import AGAIN, read_record, write_record
 from proximo.bench.jobs import Job
 from proximo.bench.names import folder_name
-from proximo.bench.places import open_place, where_problems
+from proximo.bench.places.choice import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
 from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
 from proximo.bench.progress import BenchState
@@ -24,12 +24,12 @@ from proximo.bench.runner import run_jobs
 from proximo.bench.task import HERE, Where
 from proximo.errors import FilesError, UsageError, notify
 from proximo.models.curves import newest_mean
-from proximo.runs.checkpoint import newest_checkpoint, remove_checkpoints
 from proximo.runs.command_line import pasted
-from proximo.runs.files import POPULATION_FILE, read_json, refuse_links
-from proximo.runs.interrupt import interrupt_on_sigterm
-from proximo.runs.lock import locked
-from proximo.runs.writing import reason
+from proximo.runs.folder.checkpoint import newest_checkpoint, remove_checkpoints
+from proximo.runs.folder.files import POPULATION_FILE, read_json, refuse_links
+from proximo.runs.folder.lock import locked
+from proximo.runs.folder.writing import reason
+from proximo.runs.interrupts.interrupt import interrupt_on_sigterm
 
 NO_SCORE = ' (no episode has ended in the round before: use longer rounds, or metric = "evaluation")'
 NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues

@@ -17,7 +17,7 @@ from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
 from proximo.facts import facts
-from proximo.runs.trackers import STARTERS
+from proximo.runs.logs.trackers import STARTERS
 from proximo.streams import stream_generator
 
 KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")

@@ -27,10 +27,10 @@ from proximo.bench.task import (
     stop_all,
     stopped_on_fault,
 )
-from proximo.envs.search_path import path_variables
+from proximo.envs.custom.search_path import path_variables
 from proximo.errors import FilesError, PeerError, UsageError, notify
-from proximo.runs.checkpoint import checkpoints
-from proximo.runs.lock import locked
+from proximo.runs.folder.checkpoint import checkpoints
+from proximo.runs.folder.lock import locked
 
 COMMAND = (sys.executable, "-m", "proximo")
 EVALUATION_EPISODES = 100

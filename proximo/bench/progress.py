@@ -15,8 +15,8 @@ from proximo.bench.records import PartialRunFile
 from proximo.bench.text import duration_text
 from proximo.errors import notify
 from proximo.models.curves import MOST
-from proximo.runs.files import open_regular
-from proximo.runs.lock import holder
+from proximo.runs.folder.files import open_regular
+from proximo.runs.folder.lock import holder
 
 if TYPE_CHECKING:
     from rich.live import Live

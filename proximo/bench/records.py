@@ -1,7 +1,7 @@
 """What the files of benchmarks contain: their JSON records, and the tables of benchmark files and search files.
 
-runs/files.py compares a file with these types. Values are checked by those who read them; further keys of records are
-allowed.
+runs/folder/files.py compares a file with these types. Values are checked by those who read them; further keys of
+records are allowed.
 """
 
 from math import inf
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval  # pydantic reads it
 from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
 
-from proximo.runs.records import RunConfig
+from proximo.runs.folder.records import RunConfig
 
 Seeds = int | list[int]
 Finite = Annotated[float, Interval(gt=-inf, lt=inf)]  # not NaN either, which Python's json reads

@@ -15,9 +15,9 @@ from proximo.catalog import VARIANTS
 from proximo.errors import UsageError, one_line
 from proximo.models.curves import newest_evaluation
 from proximo.runs.command_line import pasted
-from proximo.runs.files import is_folder, visit_folders
-from proximo.runs.repeats import without_repeats
-from proximo.runs.run import custom_settings
+from proximo.runs.folder.files import is_folder, visit_folders
+from proximo.runs.folder.repeats import without_repeats
+from proximo.runs.folder.run import custom_settings
 
 EVALUATION = "evaluation"  # the metric that is no training score
 METRICS = ("episodic_return", "episodic_length", EVALUATION)

@@ -8,7 +8,7 @@ from pathlib import Path
 from proximo.bench.extras import missing_of_extras
 from proximo.bench.files import read_record, write_record
 from proximo.bench.jobs import Job, jobs_of
-from proximo.bench.places import open_place, where_problems
+from proximo.bench.places.choice import open_place, where_problems
 from proximo.bench.process import (
     COMMAND,
     Outcome,
@@ -26,11 +26,11 @@ from proximo.bench.sets import BenchSet, load_set, read_seeds
 from proximo.bench.statistics import missing_packages
 from proximo.bench.task import HERE, PATIENCE, Ended, Place, Where, end_text, stop_all
 from proximo.bench.text import count_text
-from proximo.envs.cores import cpu_model, usable_cores
+from proximo.envs.machine.cores import cpu_model, usable_cores
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line, pasted
-from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
-from proximo.runs.lock import locked
+from proximo.runs.folder.lock import locked
+from proximo.runs.interrupts.interrupt import interrupt_on_sigterm, interrupted_code
 
 
 def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Where = HERE, out: str | Path = "",

@@ -13,12 +13,12 @@ from proximo.bench.records import RunTable, SetFile
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS, variants_with
 from proximo.config import Config
-from proximo.envs.imports import check_imports, split_file
+from proximo.envs.custom.imports import check_imports, split_file
 from proximo.errors import UsageError, nearest
 from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
 from proximo.problems import config_problems
-from proximo.runs.peer_names import ADVICE
 from proximo.runs.presets import named_preset, presets
+from proximo.runs.settings.peer_names import ADVICE
 
 FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds", "deterministic")

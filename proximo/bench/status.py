@@ -12,8 +12,8 @@ from proximo.bench.progress import last_step, progress, run_config
 from proximo.bench.records import BenchRecord, JobRecord
 from proximo.bench.text import duration_text
 from proximo.errors import UsageError
-from proximo.runs.lock import holder
-from proximo.runs.output import printable
+from proximo.runs.folder.lock import holder
+from proximo.runs.logs.output import printable
 
 ORDER = ("running", "queued", "not running", "failed", "waiting", "done")
 SILENT = 600  # seconds without a new iteration after which a run on another machine is said to be silent

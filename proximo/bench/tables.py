@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from proximo.errors import FilesError, UsageError
 from proximo.runs.command_line import pasted
-from proximo.runs.files import Place, is_folder, read_toml, type_faults
+from proximo.runs.folder.files import Place, is_folder, read_toml, type_faults
 
 OWN_KEYS = {"tune": (("env_ids", "space"), {"trials", "seeds", "pruner", "storage", "sampler_seed", "target_scores"}),
             "pbt": (("env_id", "space"), {"population", "rounds", "seed"})}  # (keys of all files, keys of no other)

@@ -8,7 +8,7 @@ import tyro
 from proximo.cli.check_process import findings_of_process
 from proximo.config import Config
 from proximo.errors import EnvError, UsageError
-from proximo.runs.resolve import whole_paths
+from proximo.runs.settings.resolve import whole_paths
 
 
 @dataclass

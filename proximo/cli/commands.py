@@ -17,15 +17,15 @@ from proximo.config import Config
 from proximo.envs.gym_source import ENV_FIELDS
 from proximo.errors import UsageError, nearest
 from proximo.facts import facts
-from proximo.runs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.callbacks import Callback, problems_of_callbacks
-from proximo.runs.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.command_line import pasted
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of, is_of_program, name_of, readers_among
+from proximo.runs.folder.run import SWEEP
+from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
-from proximo.runs.resolve import usage_errors, whole_paths
 from proximo.runs.restart import start_or_resume
-from proximo.runs.run import SWEEP
+from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env
+from proximo.runs.settings.resolve import usage_errors, whole_paths
 from proximo.runs.start import recorded_class, resume
 
 TRAIN_HELP = """usage: proximo train [VARIANT] [--env-id ID] [--flag value ...]

@@ -13,8 +13,8 @@ from proximo.errors import notify
 from proximo.models.evaluate import MAX_STEPS
 from proximo.models.export.ports import obs_changes
 from proximo.runs.command_line import pasted
-from proximo.runs.output import return_text
-from proximo.runs.resolve import usage_errors
+from proximo.runs.logs.output import return_text
+from proximo.runs.settings.resolve import usage_errors
 
 Place = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="hub:USER/NAME|DIR")]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from proximo.models.evaluate import ShowProgress
-from proximo.runs.console import REFRESH_SECONDS
+from proximo.runs.logs.console import REFRESH_SECONDS
 
 
 @contextmanager

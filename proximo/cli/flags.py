@@ -11,7 +11,7 @@ from proximo.catalog import variants_with
 from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import converted, describe_type, facts, options_of
-from proximo.runs.peer_names import ADVICE, NOT_GIVEN
+from proximo.runs.settings.peer_names import ADVICE, NOT_GIVEN
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}

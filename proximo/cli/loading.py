@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from proximo.catalog import Parts, parts_of
+from proximo.envs.custom.imports import check_imports, with_moved_script
 from proximo.envs.gym_source import joined_kwargs
-from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.problems import config_problems
 from proximo.runs.custom_parts import custom_arguments, custom_env_argument
-from proximo.runs.resolve import usage_errors
-from proximo.runs.run import BEST, check_folder
+from proximo.runs.folder.run import BEST, check_folder
 from proximo.runs.run_group import check_one_run
+from proximo.runs.settings.resolve import usage_errors
 from proximo.runs.trained import load
 
 

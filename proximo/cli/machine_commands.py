@@ -40,7 +40,7 @@ def machine_command(name: str, words: list[str]) -> int:
 
 def repro_command(folder: Path) -> int:
     """Print the quantities of an update that failed; return 1 if one is not finite."""
-    from proximo.runs.repro import explain_repro
+    from proximo.runs.folder.repro import explain_repro
 
     finite = True
     for finite, what in explain_repro(folder):

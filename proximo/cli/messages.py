@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
-from proximo.runs.files import is_folder
-from proximo.runs.interrupt import interrupt_on_sigterm, interrupted_code
-from proximo.runs.output import prepare_streams, silence, write_line
-from proximo.runs.writing import FULL, READ_ONLY, reason, remedy
+from proximo.runs.folder.files import is_folder
+from proximo.runs.folder.writing import FULL, READ_ONLY, reason, remedy
+from proximo.runs.interrupts.interrupt import interrupt_on_sigterm, interrupted_code
+from proximo.runs.logs.output import prepare_streams, silence, write_line
 
 OLD_GYMNASIUM = ("0.", "1.0")  # what the numbers of versions begin with that have too little
 NEEDS = {  # what a command needs, and how it is written

@@ -20,10 +20,10 @@ from proximo.models.over_time import models_over_time
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_episode, record_video
 from proximo.models.read_folder import model_from
 from proximo.models.video import check_format
-from proximo.runs.files import refuse_links
-from proximo.runs.output import printable, return_text
-from proximo.runs.resolve import usage_errors
-from proximo.runs.writing import write_json
+from proximo.runs.folder.files import refuse_links
+from proximo.runs.folder.writing import write_json
+from proximo.runs.logs.output import printable, return_text
+from proximo.runs.settings.resolve import usage_errors
 
 OtherId = Annotated[str, tyro.conf.arg(metavar="ID", help_behavior_hint="(default: that of the run)")]
 OtherArguments = Annotated[tuple[str, ...], tyro.conf.arg(

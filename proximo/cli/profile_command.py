@@ -11,15 +11,14 @@ from proximo.cli.flags import field_name, read_flags, split_flags, take_flag
 from proximo.cli.messages import folder_problems
 from proximo.cli.profile_advice import Machine, advice, draw, table
 from proximo.config import Config
-from proximo.envs.cores import usable_cores
+from proximo.envs.machine.cores import set_passive_openmp_wait, usable_cores
 from proximo.errors import UsageError, nearest
 from proximo.models.pictures import check_picture
-from proximo.runs.choice import check_given_id
+from proximo.runs.folder.writing import write_json
 from proximo.runs.init_from import with_start
-from proximo.runs.resolve import problems_of, problems_of_parts, resolve, usage_errors, whole_paths
+from proximo.runs.settings.choice import check_given_id
+from proximo.runs.settings.resolve import problems_of, problems_of_parts, resolve, usage_errors, whole_paths
 from proximo.runs.shares import Shares, measure_shares
-from proximo.runs.start import set_passive_openmp_wait
-from proximo.runs.writing import write_json
 
 HELP = """usage: proximo profile [VARIANT] [ENV...] [--iterations 8] [--out profile.png] [--json FILE] [--flag ...]
 

@@ -10,11 +10,11 @@ from proximo.cli.commands import HELP_FLAGS, chosen_defaults, named_class
 from proximo.cli.flags import Flag, field_name, read_flags, split_flags, take_flag
 from proximo.cli.sweep_table import train_and_print
 from proximo.config import Config
-from proximo.envs.env_file import function_in_file
+from proximo.envs.custom.env_file import function_in_file
 from proximo.envs.inside import control_inside
 from proximo.facts import type_problems
 from proximo.problems import engine_of
-from proximo.runs.choice import played_env
+from proximo.runs.settings.choice import played_env
 from proximo.runs.sweep import start_sweep, swept_fields
 
 TASKS = "CartPole-v1, Acrobot-v1, MountainCar-v0, MountainCarContinuous-v0, Pendulum-v1"  # of the engine jax

@@ -12,7 +12,7 @@ from proximo.envs.ale import MAX_FRAMES, AleGame, clips_rewards
 from proximo.envs.atari_ids import atari_name, find_rom, sticky_chance
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.episodes import EpisodeCounter
-from proximo.envs.workers import make_rows_or_workers
+from proximo.envs.workers.choice import make_rows_or_workers
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import Episode, FrameStack, Play, Step, VecEnv
 from proximo.variants import Atari

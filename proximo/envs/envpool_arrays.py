@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.image_axes import channels_first, image_axes, stored_shape
-from proximo.envs.obs_faults import space_layout
-from proximo.envs.obs_layout import Layout, narrow_dtype, obs_layout, write_rows
+from proximo.envs.arrays.image_axes import channels_first, image_axes, stored_shape
+from proximo.envs.arrays.obs_faults import space_layout
+from proximo.envs.arrays.obs_layout import Layout, narrow_dtype, obs_layout, write_rows
 from proximo.errors import EnvError, UsageError
 
 UNUSED_MASK = "mask_of_combinations"  # the key of an action mask that is no mask of single choices

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from proximo.envs.atari_ids import read_atari_name
-from proximo.envs.cores import usable_cores
+from proximo.envs.machine.cores import usable_cores
 from proximo.errors import UsageError, notify_once
 
 

@@ -15,11 +15,11 @@ from gymnasium import spaces
 from jax import Array
 
 from proximo.config import Config
+from proximo.envs.arrays.image_axes import image_axes
+from proximo.envs.arrays.obs_layout import narrow_dtype, obs_layout
 from proximo.envs.envpool import PoolEnvs, make_envpool
 from proximo.envs.envpool_ends import separate_ends
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.image_axes import image_axes
-from proximo.envs.obs_layout import narrow_dtype, obs_layout
 from proximo.envs.pure import PureVec
 from proximo.errors import UsageError, notify_once
 from proximo.protocols import Step, VecEnv

@@ -11,12 +11,12 @@ from gymnasium import spaces
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.custom_attributes import check_no_effect
-from proximo.envs.custom_pure import state_difference
+from proximo.envs.arrays.image_axes import channels_first, image_axes, stored_shape
+from proximo.envs.arrays.obs_layout import obs_layout
+from proximo.envs.custom.attributes import check_no_effect
+from proximo.envs.custom.func_checks import check_func_env, observed_arrays
+from proximo.envs.custom.pure import state_difference
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.envs.func_checks import check_func_env, observed_arrays
-from proximo.envs.image_axes import channels_first, image_axes, stored_shape
-from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pure import PureVec, cond_of_any
 from proximo.errors import UsageError
 from proximo.protocols import Episode, Step

@@ -8,7 +8,7 @@ from proximo.envs.envpool import make_envpool
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, env_source, make_from_source
 from proximo.envs.info_metrics import rows_class
-from proximo.envs.workers import make_rows_or_workers
+from proximo.envs.workers.choice import make_rows_or_workers
 from proximo.errors import UsageError
 from proximo.protocols import VecEnv
 

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
-from proximo.envs.obs_faults import cast_array
-from proximo.envs.obs_layout import leaves
-from proximo.envs.spaces import OF_GYM, ObsReader, answer_fault
+from proximo.envs.arrays.obs_faults import cast_array
+from proximo.envs.arrays.obs_layout import leaves
+from proximo.envs.arrays.spaces import OF_GYM, ObsReader, answer_fault
 from proximo.errors import EnvError, UsageError, warn_once
 
 NORMALIZERS = {NormalizeObservation: "norm_obs", NormalizeReward: "norm_reward"}  # and the field that does the same

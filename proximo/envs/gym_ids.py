@@ -10,10 +10,10 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import parse_env_id, registry
 
+from proximo.envs.arrays.spaces import QuickDiscrete
 from proximo.envs.atari_ids import check_meant, games_for_one, is_atari
-from proximo.envs.imports import import_named
+from proximo.envs.custom.imports import import_named
 from proximo.envs.render import draw_without_window, gl_advice, use_egl_when_headless
-from proximo.envs.spaces import QuickDiscrete
 from proximo.errors import EnvError, UsageError, nearest, warn, with_place
 
 

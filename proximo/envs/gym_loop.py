@@ -7,16 +7,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from proximo.envs.arrays.image_axes import as_returned
+from proximo.envs.arrays.masks import LATE_MASK, NO_CHOICE, MaskReader, mask_methods
+from proximo.envs.arrays.spaces import action_writer, check_actions, read_space
 from proximo.envs.calls import call_method
-from proximo.envs.env_state import get_env_state, set_env_states, warn_if_opaque
-from proximo.envs.env_state_check import replays_exactly
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs, reset_answer, terminal, wrong_numbers
-from proximo.envs.image_axes import as_returned
 from proximo.envs.images import check_repeats, frames_of
-from proximo.envs.masks import LATE_MASK, NO_CHOICE, MaskReader, mask_methods
 from proximo.envs.render import env_fps, render_env
-from proximo.envs.spaces import action_writer, check_actions, read_space
+from proximo.envs.state.check import replays_exactly
+from proximo.envs.state.env_state import get_env_state, set_env_states, warn_if_opaque
 from proximo.envs.time_limit import close_env, make_into
 from proximo.errors import AnswerError, EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step

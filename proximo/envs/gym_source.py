@@ -10,11 +10,11 @@ from gymnasium.envs.registration import registry
 
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
-from proximo.envs.env_file import name_in_file
+from proximo.envs.custom.env_file import name_in_file
+from proximo.envs.custom.imports import import_named, load_script, split_file
 from proximo.envs.gym_checks import not_an_env
 from proximo.envs.gym_ids import check_arguments, gym_id, make_registered, with_quick_space
 from proximo.envs.images import PLAIN, ImageSettings, with_image_settings
-from proximo.envs.imports import import_named, load_script, split_file
 from proximo.errors import EnvError, ProximoError, UsageError, metric_name_problem, warn_once, with_place
 from proximo.facts import range_problems, type_problems
 

@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium import spaces
 
-from proximo.envs.obs_faults import leaf_fault
+from proximo.envs.arrays.obs_faults import leaf_fault
 from proximo.errors import AnswerError
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
 
-from proximo.envs.image_axes import SMALLEST_IMAGE, Axes, channels_first, image_axes, is_image_part
-from proximo.envs.obs_layout import leaves, title, without_mask
+from proximo.envs.arrays.image_axes import SMALLEST_IMAGE, Axes, channels_first, image_axes, is_image_part
+from proximo.envs.arrays.obs_layout import leaves, title, without_mask
 from proximo.errors import UsageError
 from proximo.protocols import FrameStack
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from proximo.envs.arrays.masks import MaskReader
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource
-from proximo.envs.masks import MaskReader
 from proximo.errors import warn_once
 from proximo.protocols import Step
 

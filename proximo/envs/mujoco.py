@@ -14,7 +14,7 @@ from proximo.envs.gym_ids import gym_id
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, changed_fields, env_source
 from proximo.envs.render import gl_advice, use_egl_when_headless
-from proximo.envs.workers import make_rows_or_workers
+from proximo.envs.workers.choice import make_rows_or_workers
 from proximo.errors import EnvError, UsageError, warn, warn_once, with_place
 from proximo.protocols import VecEnv
 

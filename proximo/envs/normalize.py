@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments, Statistics, known_statistics, start_moments, update_moments
-from proximo.envs.obs_layout import FloatView, float_view
+from proximo.envs.arrays.moments import Moments, Statistics, known_statistics, start_moments, update_moments
+from proximo.envs.arrays.obs_layout import FloatView, float_view
 from proximo.errors import UsageError
 from proximo.protocols import Array, Spec, Step, VecEnv
 
@@ -68,7 +68,7 @@ def make_normalizer(cfg: Config, envs: VecEnv) -> Normalizer:
 
         begin, count, apply = accepting_numpy(begin), jax.jit(count), jax.jit(apply)
     if envs.arrays == "torch":
-        from proximo.envs.torch_arrays import counted_on_device
+        from proximo.envs.arrays.torch_arrays import counted_on_device
 
         begin, count = counted_on_device(begin), counted_on_device(count)
     reset, step = count_then_apply(begin, apply), count_then_apply(count, apply)
@@ -91,7 +91,7 @@ def numpy_module(arrays: str) -> Any:
     if arrays == "numpy":
         return np
     if arrays == "torch":
-        from proximo.envs import torch_arrays
+        from proximo.envs.arrays import torch_arrays
 
         return torch_arrays
     from jax import numpy as jnp

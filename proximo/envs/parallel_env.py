@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.custom_attributes import check_no_effect
-from proximo.envs.env_state import warn_if_opaque
-from proximo.envs.env_state_check import replays_exactly
+from proximo.envs.arrays.image_axes import as_returned
+from proximo.envs.arrays.masks import LATE_MASK, MaskReader
+from proximo.envs.arrays.spaces import action_writer, read_space
+from proximo.envs.custom.attributes import check_no_effect
+from proximo.envs.custom.parallel_checks import NO_CHOICE_OF_AGENT, agents_of, check_games, check_number, name_of_game
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import converted_obs, wrong_numbers
 from proximo.envs.gym_source import EnvSource, call_maker, kwargs_of
-from proximo.envs.image_axes import as_returned
-from proximo.envs.masks import LATE_MASK, MaskReader
-from proximo.envs.parallel_checks import NO_CHOICE_OF_AGENT, agents_of, check_games, check_number, name_of_game
 from proximo.envs.parallel_game import ParallelGame, Seen
 from proximo.envs.render import env_fps, render_env
-from proximo.envs.spaces import action_writer, read_space
+from proximo.envs.state.check import replays_exactly
+from proximo.envs.state.env_state import warn_if_opaque
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import FrameStack, Play, Step

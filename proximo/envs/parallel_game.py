@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.envs.env_state import get_env_state, set_env_state
+from proximo.envs.custom.parallel_checks import agents_of, answer_of_step, name_of_game, number
 from proximo.envs.gym_checks import reset_answer, terminal
-from proximo.envs.parallel_checks import agents_of, answer_of_step, name_of_game, number
+from proximo.envs.state.env_state import get_env_state, set_env_state
 from proximo.errors import EnvError, ProximoError, what_failed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from proximo.envs.parallel_checks import check_number
+from proximo.envs.custom.parallel_checks import check_number
 from proximo.envs.pettingzoo_game import SelfPlayGame
 from proximo.errors import EnvError, UsageError, nearest
 from proximo.protocols import Episode, FrameStack, Play, Step, VecEnv

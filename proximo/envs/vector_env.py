@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from proximo.envs.batch_rows import BatchRows, arrays_of, batch_actions
+from proximo.envs.arrays.batch_rows import BatchRows, arrays_of, batch_actions
 from proximo.envs.calls import call_object
+from proximo.envs.custom.vector_checks import VectorChecks, check_single
 from proximo.envs.episodes import Running, count_episodes
 from proximo.envs.render import render_env
-from proximo.envs.vector_checks import VectorChecks, check_single
 from proximo.envs.vector_metrics import VectorMetrics
 from proximo.errors import EnvError, ProximoError, UsageError, is_out_of_memory, with_place
 from proximo.protocols import Array, Episode, FrameStack, Play, Step

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.batch_rows import ArrayKind
-from proximo.envs.custom_steps import described
+from proximo.envs.arrays.batch_rows import ArrayKind
+from proximo.envs.custom.steps import described
 from proximo.envs.info_metrics import warn_of_missing
 from proximo.errors import UsageError
 from proximo.protocols import Array

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from proximo.errors import warn_once
-from proximo.runs.csv_file import read_header
-from proximo.runs.files import open_regular
+from proximo.runs.folder.csv_file import read_header
+from proximo.runs.folder.files import open_regular
 
 MOST = 2.0**62  # of a number: damaged lines may have any
 POINTS = 1000  # of a mean over seeds

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import Moments
+from proximo.envs.arrays.moments import Moments
+from proximo.envs.arrays.obs_layout import float_view
 from proximo.envs.normalize import normalize_obs
-from proximo.envs.obs_layout import float_view
 from proximo.errors import UsageError, warn, warn_once
 from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
 from proximo.models.save_folder import model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env
 from proximo.models.weights import check_numbers
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import save_tree
-from proximo.runs.files import given_path
+from proximo.runs.folder.checkpoint import save_tree
+from proximo.runs.folder.files import given_path
 from proximo.streams import stream_seed
 
 SEEN = ("env_wrappers", "grayscale", "resize", "frame_stack")  # fields that change what is seen of an environment
@@ -40,7 +40,7 @@ class Model:
         self._view = float_view(spec.observation_space, spec.obs_shape)
         self._reader: ObsReader | None = None
         self._told = False  # that another number of observations clears the recurrent state
-        self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/imports.py)
+        self.allow_import: tuple[str, ...] = ()  # modules and scripts that cfg may name (envs/custom/imports.py)
         self.custom_parts: Mapping[str, str] = {}  # of the run, that a program passed: names by argument
         self.return_moments: Moments | None = None  # statistics that normalised rewards
         self._seed, self._calls = 0, 0  # of the noise of sampled actions

@@ -5,7 +5,7 @@ from typing import Any
 
 from proximo.errors import FilesError, warn
 from proximo.models.read_folder import model_of_checkpoint, read_model
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 
 
 def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proximo.errors import UsageError
-from proximo.runs.writing import ELSEWHERE, whole_file
+from proximo.runs.folder.writing import ELSEWHERE, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ def save_figure(figure: "Figure", out: Path, otherwise: str = ELSEWHERE) -> Path
     Args:
         figure: The picture.
         out: The file.
-        otherwise: What to do where it cannot be written; see `unwritten` in runs/writing.py.
+        otherwise: What to do where it cannot be written; see `unwritten` in runs/folder/writing.py.
 
     Raises:
         UsageError: The format is unknown.

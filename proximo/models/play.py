@@ -15,7 +15,7 @@ from proximo.models.model import Model
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.task import check_bounds, fitted
 from proximo.protocols import VecEnv
-from proximo.runs.output import return_text
+from proximo.runs.logs.output import return_text
 from proximo.streams import env_seeds
 
 MOST_EPISODES = 1_000_000  # their returns are kept in memory

@@ -16,9 +16,9 @@ from proximo.facts import facts_of_all
 from proximo.models.curves import WINDOW, Curve, metric_names, read_episodes, read_metric
 from proximo.models.panels import MOST_INSIDE, Drawn, Groups, draw_panel, lines_of_text
 from proximo.models.pictures import color_places, plain_style, save_figure
-from proximo.runs.files import is_folder, visit_folders
-from proximo.runs.repeats import without_repeats
-from proximo.runs.run import custom_settings, read_record
+from proximo.runs.folder.files import is_folder, visit_folders
+from proximo.runs.folder.repeats import without_repeats
+from proximo.runs.folder.run import custom_settings, read_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from proximo.errors import EnvError, UsageError
 from proximo.models.model import Model
 from proximo.models.pictures import plain_style
 from proximo.protocols import VecEnv
-from proximo.runs.writing import whole_file, write_json
+from proximo.runs.folder.writing import whole_file, write_json
 from proximo.streams import env_seeds, stream_seed
 
 Act = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # raw observations (n, *obs_shape) and masks to actions

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.image_axes import channels_first
-from proximo.envs.masks import mask_parts, mask_row
-from proximo.envs.obs_faults import cast_numbers, leaf_fault
-from proximo.envs.spaces import ObsReader, read_space
+from proximo.envs.arrays.image_axes import channels_first
+from proximo.envs.arrays.masks import mask_parts, mask_row
+from proximo.envs.arrays.obs_faults import cast_numbers, leaf_fault
+from proximo.envs.arrays.spaces import ObsReader, read_space
 from proximo.errors import ProximoError, UsageError, first_line
 
 NO_MASK = "Where episodes begin is another argument: first=..."

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
-from proximo.envs.memory_needs import network_memory
-from proximo.envs.moments import IN_MODELS
+from proximo.envs.arrays.moments import IN_MODELS
+from proximo.envs.machine.memory_needs import network_memory
 from proximo.errors import FilesError, reading
 from proximo.models.model import Model
 from proximo.models.save_folder import moments_of
 from proximo.models.spaces import spec_from
 from proximo.models.weights import check_numbers, checkpoint_weights
-from proximo.runs.checkpoint import MANIFEST, checkpoints, load_tree
-from proximo.runs.records import Checkpoint, ModelFile
-from proximo.runs.run import BEST, check_folder, parts_of_run
+from proximo.runs.folder.checkpoint import MANIFEST, checkpoints, load_tree
+from proximo.runs.folder.records import Checkpoint, ModelFile
+from proximo.runs.folder.run import BEST, check_folder, parts_of_run
 
 
 def is_checkpoint(folder: Path) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.moments import IN_MODELS, Moments, Statistics
+from proximo.envs.arrays.moments import IN_MODELS, Moments, Statistics
 from proximo.errors import UsageError
 from proximo.models.spaces import space_to_json
 from proximo.protocols import Spec
-from proximo.runs.checkpoint import MANIFEST, TENSORS, TREE, save_tree
+from proximo.runs.folder.checkpoint import MANIFEST, TENSORS, TREE, save_tree
 
 NO_PARTS: Mapping[str, str] = MappingProxyType({})  # of a run without custom parts
 

@@ -8,13 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.joint_actions import action_parts, parts_of_action
-from proximo.envs.obs_layout import narrow_dtype
-from proximo.envs.spaces import action_writer
+from proximo.envs.arrays.joint_actions import action_parts, parts_of_action
+from proximo.envs.arrays.obs_layout import narrow_dtype
+from proximo.envs.arrays.spaces import action_writer
 from proximo.errors import FilesError, UsageError
 from proximo.protocols import Spec
-from proximo.runs.files import typed
-from proximo.runs.records import SPACES, SpaceRecord
+from proximo.runs.folder.files import typed
+from proximo.runs.folder.records import SPACES, SpaceRecord
 
 MOST_NUMBERS = 1 << 28  # of one observation or action
 

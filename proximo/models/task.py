@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.joint_actions import action_parts, choices, has_mask
-from proximo.envs.model_fit import SCALED
-from proximo.envs.obs_layout import leaves, obs_layout
+from proximo.envs.arrays.joint_actions import action_parts, choices, has_mask
+from proximo.envs.arrays.model_fit import SCALED
+from proximo.envs.arrays.obs_layout import leaves, obs_layout
 from proximo.errors import FilesError, UsageError, warn, warn_once
 from proximo.models.model import Model
 from proximo.protocols import Spec, VecEnv

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics
+from proximo.envs.arrays.moments import Statistics
 from proximo.on_jax.device import compiler_options
 from proximo.on_jax.networks import on_cpu
 from proximo.on_jax.play_inside import InsidePlayer

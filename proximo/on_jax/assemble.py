@@ -8,8 +8,8 @@ import gymnasium as gym
 from flax import nnx
 
 from proximo.config import Config
-from proximo.envs.joint_actions import action_parts, has_mask, num_outputs
-from proximo.envs.model_fit import action_problems, all_parts, check_model, has_image_parts
+from proximo.envs.arrays.joint_actions import action_parts, has_mask, num_outputs
+from proximo.envs.arrays.model_fit import action_problems, all_parts, check_model, has_image_parts
 from proximo.errors import UsageError
 from proximo.on_jax.agent import SeparateAgent, SharedAgent
 from proximo.on_jax.box_heads import Identity, MakeBoxHead, PolicyNetwork, make_box_head

@@ -11,7 +11,7 @@ from flax import nnx
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.custom_pure import naming_traced_code
+from proximo.envs.custom.pure import naming_traced_code
 from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, with_place
 from proximo.on_jax.parameters import is_built_in
 from proximo.part_checks import check_acted, check_loss, check_rows, compare_sequence, kind_of

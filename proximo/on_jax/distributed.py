@@ -12,7 +12,7 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics, merge_statistics, most_merged
+from proximo.envs.arrays.moments import Statistics, merge_statistics, most_merged
 from proximo.errors import UsageError
 from proximo.on_jax.device import set_up_jax
 from proximo.on_jax.rendezvous import call_roll

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 from jax import Array, lax
 
-from proximo.envs.obs_layout import Part
+from proximo.envs.arrays.obs_layout import Part
 from proximo.errors import UsageError
 from proximo.on_jax.distributions import array_module
 from proximo.on_jax.networks import Conv, Linear, flatten_images, max_pool, scale_images

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proximo.envs.moments import Statistics
+from proximo.envs.arrays.moments import Statistics
 from proximo.envs.normalize import Normalizer, continue_statistics, unpack_statistics
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_over_processes
 from proximo.on_jax.learner import Learner

@@ -7,7 +7,7 @@ import jax
 from jax import Array
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics
+from proximo.envs.arrays.moments import Statistics
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.on_jax.device import compiler_options
 from proximo.on_jax.learner import Learner

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from proximo.envs.moments import MOST_MERGED, Increments, Moments, Statistics, add_increments, increments_since
+from proximo.envs.arrays.moments import MOST_MERGED, Increments, Moments, Statistics, add_increments, increments_since
 from proximo.envs.normalize import Normalizer
 from proximo.on_jax.distributed import AXIS, Ranks
 from proximo.on_jax.learner import Learner

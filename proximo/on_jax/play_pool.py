@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from proximo.envs.moments import Statistics
+from proximo.envs.arrays.moments import Statistics
 from proximo.envs.normalize import Normalizer
 from proximo.errors import UsageError
 from proximo.on_jax.distributed import Ranks, gather_metrics, merge_arrays_over_processes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from proximo.envs.moments import Statistics
+from proximo.envs.arrays.moments import Statistics
 from proximo.envs.normalize import Normalizer
 from proximo.on_jax.train_step import Metrics, TrainState
 from proximo.protocols import VecEnv

@@ -8,7 +8,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from proximo.config import Config
-from proximo.envs.custom_pure import naming_traced_code
+from proximo.envs.custom.pure import naming_traced_code
 from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
 from proximo.newest import Newest

@@ -9,7 +9,7 @@ from flax import nnx
 from jax import Array, lax
 
 from proximo.config import Config
-from proximo.envs.moments import MOST_COUNTED
+from proximo.envs.arrays.moments import MOST_COUNTED
 from proximo.envs.normalize import EPSILON
 from proximo.on_jax.parameters import Weights
 from proximo.types import LossInputs

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from proximo.config import Config
-from proximo.envs.cores import default_threads
+from proximo.envs.machine.cores import default_threads
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.modes import copy_if_in_use
 from proximo.on_torch.noise import seeded_agent, seeded_generator

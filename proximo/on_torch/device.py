@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.cores import default_threads
+from proximo.envs.machine.cores import default_threads
 from proximo.errors import UsageError, warn
 from proximo.facts import auto_selects_gpu
 from proximo.processes import World

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.moments import Statistics, merge_statistics, most_merged
+from proximo.envs.arrays.moments import Statistics, merge_statistics, most_merged
 from proximo.envs.normalize import to_numpy
 from proximo.errors import PeerError, UsageError, is_of_communication
 from proximo.on_torch.device import pick_device

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from proximo.envs.obs_layout import Part
+from proximo.envs.arrays.obs_layout import Part
 from proximo.errors import UsageError
 from proximo.on_torch.device import torch_dtype
 from proximo.on_torch.networks import layer_init, scaled_images

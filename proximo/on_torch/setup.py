@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from proximo.config import Config
-from proximo.envs.env_state import announce_rebuilds, has_envs
-from proximo.envs.memory_needs import check_memory
-from proximo.envs.model_fit import announce_images
+from proximo.envs.arrays.model_fit import announce_images
+from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
+from proximo.envs.state.env_state import announce_rebuilds, has_envs
 from proximo.errors import UsageError, warn
-from proximo.on_torch.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
+from proximo.on_torch.compile.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
 from proximo.on_torch.custom_loss import with_names, with_network
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.on_torch.distributed import (

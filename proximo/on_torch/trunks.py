@@ -7,8 +7,8 @@ from functools import partial
 from torch import nn
 
 from proximo.config import Config
-from proximo.envs.model_fit import LEAST_PIXELS, check_model, packed_layout, policy_parts
-from proximo.envs.obs_layout import Layout, Part
+from proximo.envs.arrays.model_fit import LEAST_PIXELS, check_model, packed_layout, policy_parts
+from proximo.envs.arrays.obs_layout import Layout, Part
 from proximo.on_torch.encoders import Encoded, Encoder, SmallCNN
 from proximo.on_torch.mlp import MLP
 from proximo.on_torch.networks import ImpalaCNN, NatureCNN

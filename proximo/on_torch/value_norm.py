@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.envs.moments import MOST_COUNTED
+from proximo.envs.arrays.moments import MOST_COUNTED
 from proximo.envs.normalize import EPSILON
 from proximo.types import LossInputs
 

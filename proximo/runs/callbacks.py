@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from proximo.errors import COLUMNS, UsageError, call_part, is_column
-from proximo.runs.output import return_text
+from proximo.runs.logs.output import return_text
 
 if TYPE_CHECKING:
     from proximo.types import Iteration
@@ -104,7 +104,7 @@ def _check_arguments(name: str, **values: object) -> None:
 
 
 def _with_state(name: str, callback: Callback, state: Callable[[], Any], load: Callable[[Any], None]) -> Callback:
-    """Give a callback a name and a state, which is part of a checkpoint (runs/callback_state.py)."""
+    """Give a callback a name and a state, which is part of a checkpoint (runs/folder/callback_state.py)."""
     named: Any = callback
     named.__name__, named.state, named.load = name, state, load
     return callback

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
+from proximo.envs.custom.imports import named_modules
 from proximo.envs.gym_source import passed_env_problems
-from proximo.envs.imports import named_modules
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.models.play import record_run_video
@@ -20,10 +20,10 @@ from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.callbacks import Callback
-from proximo.runs.checkpoint import MANIFEST
 from proximo.runs.evaluation import Evaluator
-from proximo.runs.files import is_folder
-from proximo.runs.run import Run, parts_of_run
+from proximo.runs.folder.checkpoint import MANIFEST
+from proximo.runs.folder.files import is_folder
+from proximo.runs.folder.run import Run, parts_of_run
 from proximo.types import Iteration
 
 ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
@@ -52,7 +52,7 @@ class CustomParts(NamedTuple):
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
     names: Mapping[str, str] = MappingProxyType({})  # by argument
-    readers: tuple[str, ...] = ()  # which of make_envs and make_agent alone can apply settings (runs/announce.py)
+    readers: tuple[str, ...] = ()  # which of make_envs and make_agent alone can apply settings (runs/logs/announce.py)
     wrong: tuple[str, ...] = ()  # problems of what was given; such parts are left out
     env_workers: int | None = None  # of a new run whose configuration leaves it open; None: what suits the machine
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError, notify
-from proximo.runs.run import Run
+from proximo.runs.folder.run import Run
 
 SIZES = ("num_envs", "env_workers", "num_minibatches")  # change with the number of processes
 

@@ -15,8 +15,8 @@ from proximo.models.evaluate import Evaluation, metric_means
 from proximo.models.play import HowPlayed, play_in_new_envs, playing_envs
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import save_model
-from proximo.runs.checkpoint import load_tree, save_tree
-from proximo.runs.run import BEST, Run
+from proximo.runs.folder.checkpoint import load_tree, save_tree
+from proximo.runs.folder.run import BEST, Run
 from proximo.types import Iteration
 
 ONE_EACH = ("Evaluations make environments in the process of training. If a process can have only one, use "

@@ -7,7 +7,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.moments import Moments
+from proximo.envs.arrays.moments import Moments
 from proximo.errors import FilesError, UsageError, warn_once
 from proximo.facts import facts, shown
 from proximo.models.read_folder import read_model

@@ -11,8 +11,8 @@ import numpy as np
 
 from proximo.catalog import Parts, config_class
 from proximo.config import Config
+from proximo.envs.custom.imports import check_imports, with_moved_script
 from proximo.envs.gym_source import joined_kwargs
-from proximo.envs.imports import check_imports, with_moved_script
 from proximo.errors import UsageError, nearest
 from proximo.facts import Arguments, converted
 from proximo.models.evaluate import Evaluation
@@ -21,13 +21,13 @@ from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
 from proximo.protocols import MakeAgent
-from proximo.runs.announce import warn_of_other_parts
-from proximo.runs.arguments import check_wrappers, custom_parts, folder_of, modules_of
 from proximo.runs.custom_parts import CustomParts, custom_arguments, custom_env_argument
-from proximo.runs.files import given_path
-from proximo.runs.resolve import usage_errors, with_changes
-from proximo.runs.run import config_from
+from proximo.runs.folder.files import given_path
+from proximo.runs.folder.run import config_from
+from proximo.runs.logs.announce import warn_of_other_parts
 from proximo.runs.run_group import check_one_run
+from proximo.runs.settings.arguments import check_wrappers, custom_parts, folder_of, modules_of
+from proximo.runs.settings.resolve import usage_errors, with_changes
 
 BOUNDS = {"episodes": (1, MOST_EPISODES), "num_envs": (1, MOST_EPISODES), "seed": (0, math.inf),
           "max_steps": (1, math.inf), "max_frames": (1, math.inf)}

@@ -8,18 +8,18 @@ from typing import Any
 
 from proximo.catalog import config_class
 from proximo.config import Config
-from proximo.envs.imports import named_modules
+from proximo.envs.custom.imports import named_modules
 from proximo.errors import UsageError, notify
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
-from proximo.runs.checkpoint import checkpoints, read_summary
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, differs_from_variant
 from proximo.runs.elastic import fit_to_processes
-from proximo.runs.lock import locked
-from proximo.runs.resolve import resolve
-from proximo.runs.run import NOT_BEGUN, SWEEP, Run, forget_run, has_begun, read_config, run_folder
+from proximo.runs.folder.checkpoint import checkpoints, read_summary
+from proximo.runs.folder.lock import locked
+from proximo.runs.folder.run import NOT_BEGUN, SWEEP, Run, forget_run, has_begun, read_config, run_folder
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
 from proximo.runs.session import Session, train_nothing
+from proximo.runs.settings.resolve import resolve
 from proximo.runs.start import resume, start
 
 VARIABLE = "PROXIMO_RESUME"

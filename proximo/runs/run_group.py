@@ -10,12 +10,12 @@ from proximo.config import Config
 from proximo.errors import FilesError, UsageError, warn
 from proximo.facts import facts
 from proximo.processes import world_from_environment
-from proximo.runs.checkpoint import checkpoints, load_tree
 from proximo.runs.command_line import pasted
-from proximo.runs.files import is_folder, is_number, read_json
-from proximo.runs.records import Checkpoint, SweepFile
-from proximo.runs.run import NEW_RUN, SWEEP, Run, forget_run, run_folder, write_config
-from proximo.runs.writing import write_json
+from proximo.runs.folder.checkpoint import checkpoints, load_tree
+from proximo.runs.folder.files import is_folder, is_number, read_json
+from proximo.runs.folder.records import Checkpoint, SweepFile
+from proximo.runs.folder.run import NEW_RUN, SWEEP, Run, forget_run, run_folder, write_config
+from proximo.runs.folder.writing import write_json
 
 Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
 NO_MEMBERS: Members = MappingProxyType({})

@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.catalog import Parts
 from proximo.config import Config
-from proximo.envs.imports import import_flags
+from proximo.envs.custom.imports import import_flags
 from proximo.errors import (
     EnvError,
     FilesError,
@@ -23,11 +23,11 @@ from proximo.errors import (
     warn,
 )
 from proximo.processes import world_from_environment
-from proximo.runs.checkpoint import checkpoints
 from proximo.runs.command_line import pasted
-from proximo.runs.recent import Recent
-from proximo.runs.repro import save_repro
-from proximo.runs.signals import Signals
+from proximo.runs.folder.checkpoint import checkpoints
+from proximo.runs.folder.repro import save_repro
+from proximo.runs.interrupts.recent import Recent
+from proximo.runs.interrupts.signals import Signals
 from proximo.runs.watcher import Watcher, calls_together
 from proximo.types import Iteration
 

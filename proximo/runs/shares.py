@@ -17,12 +17,12 @@ from proximo.catalog import Parts
 from proximo.config import Config
 from proximo.errors import FilesError, ProximoError
 from proximo.runs.clock import Clock
-from proximo.runs.log import Log
-from proximo.runs.recent import Content, seconds_between
-from proximo.runs.run import Run
+from proximo.runs.folder.run import Run
+from proximo.runs.folder.writing import reason
+from proximo.runs.interrupts.recent import Content, seconds_between
+from proximo.runs.logs.log import Log
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
-from proximo.runs.writing import reason
 from proximo.types import Iteration
 
 

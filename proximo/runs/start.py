@@ -1,6 +1,5 @@
 """Starting and resuming runs: what the command line and the Python API share."""
 
-import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,27 +10,17 @@ from typing import Any
 
 from proximo.catalog import config_class
 from proximo.config import Config
-from proximo.envs.env_file import played_script, with_function
-from proximo.envs.imports import check_imports, named_modules, with_moved_script
+from proximo.envs.custom.env_file import played_script, with_function
+from proximo.envs.custom.imports import check_imports, named_modules, with_moved_script
+from proximo.envs.machine.cores import set_passive_openmp_wait
 from proximo.errors import FilesError, UsageError, warn
 from proximo.processes import world_from_environment
-from proximo.runs.announce import (
-    announce_callbacks,
-    announce_changes,
-    announce_parts,
-    announce_resume,
-    announce_start,
-    announced,
-)
-from proximo.runs.checkpoint import find_checkpoint, read_summary
-from proximo.runs.choice import config_of_env
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.elastic import announce_sizes, continue_schedule, fit_to_processes, refuse_earlier_end
-from proximo.runs.files import refuse_links
-from proximo.runs.init_from import with_start
-from proximo.runs.lock import locked
-from proximo.runs.resolve import problems_of, problems_of_parts, record_problems, resolve, usage_errors, with_changes
-from proximo.runs.run import (
+from proximo.runs.folder.checkpoint import find_checkpoint, read_summary
+from proximo.runs.folder.files import refuse_links
+from proximo.runs.folder.lock import locked
+from proximo.runs.folder.run import (
     Run,
     check_new,
     class_in_file,
@@ -40,6 +29,15 @@ from proximo.runs.run import (
     run_folder,
     write_config,
     written_files,
+)
+from proximo.runs.init_from import with_start
+from proximo.runs.logs.announce import (
+    announce_callbacks,
+    announce_changes,
+    announce_parts,
+    announce_resume,
+    announce_start,
+    announced,
 )
 from proximo.runs.run_group import (
     NO_MEMBERS,
@@ -54,6 +52,15 @@ from proximo.runs.run_group import (
     write_start,
 )
 from proximo.runs.session import Session, train_nothing, train_together
+from proximo.runs.settings.choice import config_of_env
+from proximo.runs.settings.resolve import (
+    problems_of,
+    problems_of_parts,
+    record_problems,
+    resolve,
+    usage_errors,
+    with_changes,
+)
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import Watcher, restore_summaries
 
@@ -238,12 +245,3 @@ def problems_of_runs(cfgs: Sequence[Config], processes: int = 1) -> list[str]:
     """Return everything that is wrong with the configurations of runs of one command, each sentence once."""
     return [*dict.fromkeys(problem for cfg in cfgs
                            for problem in (*problems_of(cfg, processes), *record_problems(cfg)))]
-
-
-def set_passive_openmp_wait(cfg: Config) -> None:
-    """Before torch is imported: make its threads sleep between two products where worker processes need the cores.
-
-    By default they spin (docs/measurements.md).
-    """
-    if cfg.env_workers and cfg.threads > 1:
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -9,12 +9,12 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.processes import world_from_environment
-from proximo.runs.arguments import configure
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
-from proximo.runs.resolve import with_changes
 from proximo.runs.restart import start_or_resume
 from proximo.runs.run_group import Members
 from proximo.runs.session import Session
+from proximo.runs.settings.arguments import configure
+from proximo.runs.settings.resolve import with_changes
 
 MOST_MEMBERS = 256  # each has open files
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from proximo.protocols import MakeEnvs
-from proximo.runs.value_ranges import FirstValues
+from proximo.runs.check.value_ranges import FirstValues
 
 
 class Recorder:

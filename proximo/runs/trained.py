@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proximo.errors import UsageError
-from proximo.runs.unbroken import unbroken_imports
+from proximo.runs.interrupts.unbroken import unbroken_imports
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -36,8 +36,8 @@ def load(path: str | Path, make_agent: "MakeAgent | None" = None,
         UsageError: An argument cannot work.
         FilesError: There is no model, it is damaged, or its weights belong to another network.
     """
-    from proximo.runs.arguments import custom_parts, folder_of, modules_of
     from proximo.runs.playing import load_model
+    from proximo.runs.settings.arguments import custom_parts, folder_of, modules_of
 
     custom = custom_parts(None, make_agent=make_agent, config=config)
     if custom.wrong:

@@ -7,25 +7,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from proximo.envs.cores import cpu_model
+from proximo.envs.machine.cores import cpu_model
 from proximo.errors import FilesError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
-from proximo.runs.callback_state import CALLBACK_STATES, load_states, packed_states
 from proximo.runs.callbacks import run_callbacks
-from proximo.runs.checkpoint import save_checkpoint
-from proximo.runs.csv_file import files_of, removed
+from proximo.runs.check.value_ranges import FirstValues
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.evaluation import save_latest_model, set_later_best_aside
-from proximo.runs.files import read_json
-from proximo.runs.log import Log, summary_from_state
-from proximo.runs.recent import Content
-from proximo.runs.records import SummaryFile
-from proximo.runs.run import Run, versions
-from proximo.runs.signals import Signals
+from proximo.runs.folder.callback_state import CALLBACK_STATES, load_states, packed_states
+from proximo.runs.folder.checkpoint import save_checkpoint
+from proximo.runs.folder.csv_file import files_of, removed
+from proximo.runs.folder.files import read_json
+from proximo.runs.folder.records import SummaryFile
+from proximo.runs.folder.run import Run, versions
+from proximo.runs.folder.writing import write_json
+from proximo.runs.interrupts.recent import Content
+from proximo.runs.interrupts.signals import Signals
+from proximo.runs.logs.log import Log, summary_from_state
 from proximo.runs.timing import Recorder
-from proximo.runs.value_ranges import FirstValues
-from proximo.runs.writing import write_json
 from proximo.types import Iteration
 
 Call = Callable[..., None]  # (function, *arguments)

@@ -8,8 +8,8 @@ from scipy import stats
 
 from proximo.bench.compare import compare, compare_sides
 from proximo.bench.published import published_for
-from proximo.bench.report import report
-from proximo.bench.report_tables import compare_to_published, results_table
+from proximo.bench.report.report import report
+from proximo.bench.report.tables import compare_to_published, results_table
 from proximo.bench.results import differing_settings, evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text
 from proximo.cli.main import main

@@ -10,7 +10,7 @@ from proximo.bench.files import last_lines
 from proximo.bench.progress import BenchState, BenchView, progress
 from proximo.bench.results import read_run
 from proximo.bench.task import Task
-from proximo.bench.tune_search import Search, latest_score
+from proximo.bench.tune.search import Search, latest_score
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
 from tests.support.hostile import BROKEN

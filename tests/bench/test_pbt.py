@@ -14,8 +14,8 @@ from proximo.bench.ranges import draw_value
 from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError
-from proximo.runs.checkpoint import save_checkpoint
-from proximo.runs.trackers import STARTERS
+from proximo.runs.folder.checkpoint import save_checkpoint
+from proximo.runs.logs.trackers import STARTERS
 from tests.support.full_disk import REASON, bytes_below, full_disk
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights
 

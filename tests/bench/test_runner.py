@@ -25,7 +25,7 @@ from proximo.catalog import config_class
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import main
 from proximo.errors import UsageError
-from proximo.runs.lock import locked
+from proximo.runs.folder.lock import locked
 from proximo.runs.presets import preset
 from tests.support.fake_trainer import FAKE
 from tests.support.run_folders import RunFolder
@@ -453,7 +453,7 @@ def test_tasks_of_runs_that_the_file_lost_are_named(file, tmp_path, capsys, monk
     assert bench(file, seeds=1, out=out, command=FAKE) == 0
     record = out / "CartPole-v1" / "ppo" / "1.job.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"status": "running", "task": "SLURM job 7"}))
-    monkeypatch.setattr("proximo.bench.place_local.LocalPlace.recover", lambda self, name: "SLURM" in name or None)
+    monkeypatch.setattr("proximo.bench.places.local.LocalPlace.recover", lambda self, name: "SLURM" in name or None)
     file.write_text(SET.replace('"CartPole-v1", ', ""))
     assert bench(file, seeds=2, out=out, command=FAKE) == 0
     assert "SLURM job 7 still trains CartPole-v1/ppo/1, which this command does not train" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from proximo.bench.population import load_population
 from proximo.bench.sets import load_set
-from proximo.bench.tune_search import load_search
+from proximo.bench.tune.search import load_search
 from proximo.errors import UsageError
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.tune import tune
-from proximo.bench.tune_journal import journal
-from proximo.bench.tune_search import load_search
+from proximo.bench.tune.journal import journal
+from proximo.bench.tune.search import load_search
+from proximo.bench.tune.tune import tune
 from proximo.errors import UsageError
 
 optuna = pytest.importorskip("optuna")

@@ -17,7 +17,7 @@ from proximo.cli.doctor import Finding
 from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
 from proximo.facts import facts
-from proximo.runs.resolve import resolve
+from proximo.runs.settings.resolve import resolve
 from proximo.variants import Atari
 from tests.support.runs import SMALL, at_iteration, rows, same_weights, terminate, train, weights
 
@@ -63,12 +63,12 @@ SAME_WEIGHTS = {
     "require_same_cpu": "--require-same-cpu",
 }
 ELSEWHERE = {"env_file": "tests/envs/test_gym_source.py", **dict.fromkeys(("grayscale", "resize"), "tests/envs/test_images.py"),
-             "compile": "tests/on_torch/test_aot.py", "track": "tests/runs/test_log.py",
+             "compile": "tests/on_torch/compile/test_aot.py", "track": "tests/runs/logs/test_log.py",
              "local_num_envs": "tests/cli/test_seed_commands.py", "device_ids": "tests/cli/test_seed_commands.py",
              "num_seeds": "tests/on_jax", "init_from": "tests/runs/test_init_from.py",
              "iteration_shift": "tests/runs/test_elastic.py",
              "scale_envs": "tests/cli/test_seed_commands.py", "env_groups": "tests/on_torch/test_rollout_groups.py",
-             "precision": "tests/on_torch/test_precision.py", "compile_with": "tests/on_torch/test_jit.py"}
+             "precision": "tests/on_torch/test_precision.py", "compile_with": "tests/on_torch/compile/test_jit.py"}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.cli.profile_advice import COLORS, Machine, advice, draw
-from proximo.runs.resolve import resolve
+from proximo.runs.settings.resolve import resolve
 from proximo.runs.shares import Shares
 
 SMALL = ["--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2", "--hidden-sizes", "8"]

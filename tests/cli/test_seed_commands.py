@@ -13,7 +13,7 @@ from proximo.cli.main import main
 from proximo.cli.train_help import COMMON, flag_helps
 from proximo.facts import facts
 from proximo.problems import config_problems
-from proximo.runs.resolve import resolve
+from proximo.runs.settings.resolve import resolve
 from proximo.variants import BatchedHands
 
 # (processes, variant, flags, what the flags must set)

@@ -11,14 +11,14 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.arrays.joint_actions import action_parts
+from proximo.envs.arrays.obs_layout import obs_layout
 from proximo.envs.atari import make_atari
 from proximo.envs.brax import make_brax
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.gym import make_gym
 from proximo.envs.inside import make_control_inside
-from proximo.envs.joint_actions import action_parts
 from proximo.envs.mujoco import make_mujoco
-from proximo.envs.obs_layout import obs_layout
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.envs.procgen import make_procgen

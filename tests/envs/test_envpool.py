@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.arrays.obs_layout import obs_layout, part_views
 from proximo.envs.envpool import make_envpool, make_envpool_atari
 from proximo.envs.envpool_arrays import ActionWriter, pool_reader, true_action_space
 from proximo.envs.envpool_ids import envpool_id, import_envpool, pool_threads
-from proximo.envs.obs_layout import obs_layout, part_views
 from proximo.errors import EnvError, UsageError, notify_once
 from proximo.variants import Atari, AtariEnvpool
 

@@ -8,10 +8,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from proximo.config import Config
-from proximo.envs.env_state_check import same_steps
-from proximo.envs.factory import make_from_factory
+from proximo.envs.arrays.obs_layout import obs_layout, part_views
+from proximo.envs.custom.factory import make_from_factory
 from proximo.envs.gym import make_gym
-from proximo.envs.obs_layout import obs_layout, part_views
+from proximo.envs.state.check import same_steps
 from proximo.errors import EnvError, UsageError
 from tests.support.play import play_random
 from tests.support.probes import DictObs

@@ -15,11 +15,11 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
+from proximo.envs.arrays.spaces import read_space
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.spaces import read_space
 from proximo.envs.time_limit import close_env, time_limit
 from proximo.errors import EnvError, UsageError, warn_once
-from proximo.runs.check_env import check_env
+from proximo.runs.check.check_env import check_env
 from tests.support.probes import Probe
 
 SCRIPT = '''

@@ -18,7 +18,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EMULATOR, env_source, make_from_source
 from proximo.errors import EnvError, UsageError
 from proximo.problems import config_problems
-from proximo.runs.choice import choose_variant, config_of_env, played_env
+from proximo.runs.settings.choice import choose_variant, config_of_env, played_env
 from proximo.variants import Atari, BatchedSim, Compact, Continuous, Procgen
 from tests.support.runs import SMALL, same_weights
 

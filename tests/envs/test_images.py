@@ -10,9 +10,9 @@ from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation, Resi
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.arrays.obs_layout import leaves, obs_layout
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.images import ImageSettings, with_image_settings
-from proximo.envs.obs_layout import leaves, obs_layout
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import FrameStack
 

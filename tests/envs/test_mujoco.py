@@ -11,11 +11,11 @@ import pytest
 
 import proximo
 from proximo.envs.calls import call_envs
-from proximo.envs.env_state_check import same_steps
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EnvSource
 from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
 from proximo.envs.render import use_egl_when_headless
+from proximo.envs.state.check import same_steps
 from proximo.errors import UsageError, warn_once
 from proximo.variants import Continuous
 from tests.support.normalized import Normalized

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proximo.config import Config
-from proximo.envs.gym import make_gym
-from proximo.envs.moments import (
+from proximo.envs.arrays.moments import (
     PRIOR_COUNT,
     Moments,
     Statistics,
@@ -21,6 +20,7 @@ from proximo.envs.moments import (
     start_moments,
     update_moments,
 )
+from proximo.envs.gym import make_gym
 from proximo.envs.normalize import (
     apply_statistics,
     continue_statistics,

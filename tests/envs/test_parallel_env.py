@@ -12,7 +12,7 @@ from gymnasium import spaces
 import proximo
 from proximo.config import Config
 from proximo.envs.calls import call_envs
-from proximo.envs.custom_suite import make_complete
+from proximo.envs.custom.suite import make_complete
 from proximo.envs.normalize import make_normalizer
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import EnvError, UsageError

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorWrapper
 
 import proximo
 from proximo.config import Config
-from proximo.envs.custom_suite import make_complete
+from proximo.envs.custom.suite import make_complete
 from proximo.envs.gym import make_gym
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, UsageError

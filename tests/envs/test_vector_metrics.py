@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
 import proximo
 from proximo.config import Config
-from proximo.envs.custom_suite import make_complete
+from proximo.envs.custom.suite import make_complete
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import UsageError, warn_once
 from tests.support.vector_envs import Tensors, sync_envs

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import proximo
 from proximo.bench.jobs import jobs_of
 from proximo.bench.sets import load_set
-from proximo.bench.tune_search import load_search
+from proximo.bench.tune.search import load_search
 from proximo.catalog import config_class
 from proximo.errors import FilesError, ProximoError, UsageError
-from proximo.runs.checkpoint import checkpoints, newest_checkpoint
-from proximo.runs.files import MOST_FAULTS, type_errors, type_faults
-from proximo.runs.resolve import problems_of
-from proximo.runs.run import read_config
+from proximo.runs.folder.checkpoint import checkpoints, newest_checkpoint
+from proximo.runs.folder.files import MOST_FAULTS, type_errors, type_faults
+from proximo.runs.folder.run import read_config
+from proximo.runs.settings.resolve import problems_of
 from tests.support.faults import check_end, end_of, examples
 from tests.support.hostile import BROKEN, JSON, REMOVED, copied, edit, places, reseal
 from tests.support.runs import same_weights, train

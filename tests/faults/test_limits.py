@@ -11,9 +11,9 @@ from gymnasium import spaces
 import proximo
 from proximo.cli.messages import exit_code
 from proximo.config import Config
-from proximo.envs.memory import bytes_text, machine_bytes, memory_problem
-from proximo.envs.memory_needs import check_memory, network_memory
-from proximo.envs.obs_layout import obs_layout
+from proximo.envs.arrays.obs_layout import obs_layout
+from proximo.envs.machine.memory import bytes_text, machine_bytes, memory_problem
+from proximo.envs.machine.memory_needs import check_memory, network_memory
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
 from proximo.protocols import Spec
@@ -48,7 +48,7 @@ class Wide(gymnasium.Env):
 
 
 def small_machine(monkeypatch, most):
-    monkeypatch.setattr("proximo.envs.memory.machine_bytes", lambda: most)
+    monkeypatch.setattr("proximo.envs.machine.memory.machine_bytes", lambda: most)
 
 
 def test_observations_that_do_not_fit(tmp_path, monkeypatch):
@@ -116,14 +116,14 @@ def test_an_observation_that_is_one_number_can_be_learned_from(tmp_path):
 def test_a_process_with_a_limit_knows_it():
     """`ulimit -v`, in a process of its own."""
     program = ("import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
-               "from proximo.envs.memory import machine_bytes; print(machine_bytes())")
+               "from proximo.envs.machine.memory import machine_bytes; print(machine_bytes())")
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert found.stdout.strip() == str(min(3 << 30, machine_bytes())), found.stderr
 
 
 def test_cgroups_of_both_versions_limit_the_memory(tmp_path, monkeypatch):
     """Against files as the kernel has them: the least limit around the process counts, "max" is none."""
-    from proximo.envs import memory
+    from proximo.envs.machine import memory
 
     groups = tmp_path / "cgroup"
     groups.write_text("4:memory:/a/b\n3:cpu:/a\n0::/user/job\n")

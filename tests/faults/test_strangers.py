@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from proximo.bench.report_page import Block, Section, markdown
+from proximo.bench.report.page import Block, Section, markdown
 from proximo.bench.text import Table, csv_text
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import EnvError
-from proximo.runs.output import printable
-from proximo.runs.run import read_config
-from proximo.runs.writing import name_beside
+from proximo.runs.folder.run import read_config
+from proximo.runs.folder.writing import name_beside
+from proximo.runs.logs.output import printable
 from tests.support.faults import check_end, end_of
 from tests.support.hostile import copied, edit
 from tests.support.runs import train

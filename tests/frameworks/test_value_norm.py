@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.config import Config
-from proximo.envs.moments import MOST_COUNTED
+from proximo.envs.arrays.moments import MOST_COUNTED
 from tests.support.spec import Spec
 
 CFG = Config(hidden_sizes=(8, 8), norm_value=True)

@@ -26,7 +26,7 @@ from proximo.models.over_time import models_over_time
 from proximo.models.read_folder import read_model
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.on_torch.train import learn
-from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.folder.checkpoint import load_tree, save_tree
 from tests.support.models import random_model
 from tests.support.probes import Hybrid
 from tests.support.runs import train
@@ -57,7 +57,7 @@ def test_one_observation_or_many(runs):
 @pytest.mark.parametrize("model, expected", [("mlp", 1), ("cnn", 2)])
 def test_a_small_network_acts_with_one_thread(model, expected, monkeypatch):
     """Two threads on a machine with other work take ten times as long. The caller's number is as before afterwards."""
-    monkeypatch.setattr("proximo.envs.cores.usable_cores", lambda processes=1: 4)
+    monkeypatch.setattr("proximo.envs.machine.cores.usable_cores", lambda processes=1: 4)
     shape = (4,) if model == "mlp" else (36, 36, 3)
     trained = random_model(spaces.Discrete(2), spaces.Box(0, 255, shape, np.uint8), model=model)
     seen, before = [], torch.get_num_threads()
@@ -196,7 +196,7 @@ def test_a_model_that_cannot_be_written_says_what_to_do(runs, tmp_path, monkeypa
     def refuse(*args):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("proximo.runs.checkpoint.save_file", refuse)
+    monkeypatch.setattr("proximo.runs.folder.checkpoint.save_file", refuse)
     with pytest.raises(FilesError, match=r"\(Permission denied\)\. Make the folder writable, or choose another folder\.$"):
         proximo.load(runs / "plain").save(tmp_path / "new")
 

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from proximo.bench.report_pictures import profiles_picture
+from proximo.bench.report.pictures import profiles_picture
 from proximo.cli.profile_advice import COLORS, Shares, draw
 from proximo.models.plot import plot
 from proximo.models.rate import Rating, draw_ratings

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.obs_layout import obs_layout, write_rows
+from proximo.envs.arrays.obs_layout import obs_layout, write_rows
 from proximo.errors import UsageError
 from proximo.on_jax.assemble import assemble
 from proximo.on_jax.encoders import Encoder

@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import Mesh
 
 from proximo.config import Config
-from proximo.envs.cores import default_threads
+from proximo.envs.machine.cores import default_threads
 from proximo.on_jax import device
 from proximo.on_jax.advance import run_several
 from proximo.on_jax.device import devices_for
@@ -34,7 +34,7 @@ def test_no_device_has_more_runs_than_it_must(runs, threads, devices):
 
 
 def test_several_runs_of_small_networks_get_a_core_each(monkeypatch):
-    monkeypatch.setattr("proximo.envs.cores.usable_cores", lambda processes: 8 // processes)
+    monkeypatch.setattr("proximo.envs.machine.cores.usable_cores", lambda processes: 8 // processes)
     small, images = Config(), Config(model="nature_cnn")
     assert [default_threads(small, 1, runs) for runs in (-1, 0, 1, 3, 64)] == [1, 1, 1, 3, 8]  # wrong numbers are refused
     assert default_threads(small, 4, 64) == 2 and default_threads(images, 1, 3) == 8

@@ -18,7 +18,7 @@ from proximo.on_jax.actor import Actor
 from proximo.on_jax.assemble import assemble
 from proximo.on_jax.box_heads import make_box_head
 from proximo.on_jax.parameters import make_bind
-from proximo.runs.run import config_from
+from proximo.runs.folder.run import config_from
 from tests.support.runs import train
 
 T, N = 20, 3

@@ -112,7 +112,7 @@ def test_a_resume_leaves_the_factor_of_the_learning_rate_at_its_limit():
 
 def test_rollouts_that_do_not_fit_into_the_memory_together_are_refused(monkeypatch):
     """One fits, a thousand do not. On a CPU, a thousand runs have one rollout for each device at a time."""
-    monkeypatch.setattr("proximo.envs.memory.machine_bytes", lambda: 300_000)
+    monkeypatch.setattr("proximo.envs.machine.memory.machine_bytes", lambda: 300_000)
     make_inside_player(BASE, make_envs, make_agent, ppo_loss)
     with pytest.raises(UsageError, match="num_steps=4 x num_envs=2 x 1000 runs = 8,000 observations"):
         make_inside_player(BASE, make_envs, make_agent, ppo_loss, 1000)

@@ -15,9 +15,9 @@ import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
-from proximo.on_torch import jit
 from proximo.on_torch.assemble import assemble
-from proximo.on_torch.cuda_graph import CudaGraph
+from proximo.on_torch.compile import jit
+from proximo.on_torch.compile.cuda_graph import CudaGraph
 from proximo.on_torch.overlap import train_overlapped
 from proximo.on_torch.rollout import collect, make_policy
 from proximo.on_torch.setup import first_carry, make_storage

@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.on_torch.device import pick_device, set_up_torch
 from proximo.processes import ALONE
-from proximo.runs.resolve import resolve
+from proximo.runs.settings.resolve import resolve
 from proximo.variants import Atari
 
 FAULTS = """

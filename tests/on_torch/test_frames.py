@@ -13,10 +13,10 @@ from proximo.config import Config
 from proximo.envs.atari import make_atari
 from proximo.envs.envpool import make_envpool_atari
 from proximo.envs.gym import make_gym
-from proximo.envs.memory_needs import check_memory
+from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.pettingzoo import make_pettingzoo
 from proximo.errors import EnvError, UsageError
-from proximo.on_torch.compiled import pack_minibatch, unpack_gradient
+from proximo.on_torch.compile.compiled import pack_minibatch, unpack_gradient
 from proximo.on_torch.frames import FrameStacks, FrameStorage, stored_frames
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.repro import evidence

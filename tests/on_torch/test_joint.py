@@ -6,9 +6,9 @@ import torch
 from gymnasium import spaces
 from torch import distributions, nn
 
-from proximo.envs.joint_actions import action_parts, num_outputs
-from proximo.envs.masks import mask_parts
-from proximo.envs.spaces import action_writer, scripted_action
+from proximo.envs.arrays.joint_actions import action_parts, num_outputs
+from proximo.envs.arrays.masks import mask_parts
+from proximo.envs.arrays.spaces import action_writer, scripted_action
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import make_head
 

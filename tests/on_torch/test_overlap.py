@@ -13,7 +13,7 @@ import torch
 
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.envs.factory import make_from_factory
+from proximo.envs.custom.factory import make_from_factory
 from proximo.envs.gym import make_gym
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError
@@ -25,7 +25,7 @@ from proximo.on_torch.overlap import Proximal, decoupled, lag_statistics, train_
 from proximo.on_torch.setup import set_up
 from proximo.on_torch.train import train
 from proximo.problems import config_problems
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 from proximo.types import Coefficients, Minibatches
 from tests.runs.test_resume import KINDS
 from tests.support import runs

@@ -12,11 +12,11 @@ from torch import nn
 import proximo
 from proximo.catalog import parts_of
 from proximo.config import Config
-from proximo.envs.obs_layout import obs_layout, write_rows
+from proximo.envs.arrays.obs_layout import obs_layout, write_rows
 from proximo.errors import UsageError
 from proximo.on_torch import precision
-from proximo.on_torch.aot import functional
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.compile.aot import functional
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.precision import use_bf16

@@ -17,8 +17,8 @@ from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.normalize import make_normalizer
 from proximo.errors import EnvError, UsageError
 from proximo.on_torch import distributed, setup
-from proximo.on_torch.aot_cache import describe_layout
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.compile.aot_cache import describe_layout
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import first_carry, make_storage, seeded_agent, set_up

@@ -9,7 +9,7 @@ import pytest
 import proximo
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import rows, same_weights
 
 FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_sizes": (8,), "total_timesteps": 320,
@@ -192,8 +192,8 @@ def test_arguments_of_the_functions_that_end_training(make, names):
 @pytest.mark.parametrize("fault", [ZeroDivisionError, SystemExit])
 def test_a_fault_of_a_callback_loses_at_most_its_own_iteration(fault, tmp_path, monkeypatch, caplog):
     """No checkpoint is due before the fault. The resumed run ends with the weights of one without a fault."""
-    monkeypatch.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
-    monkeypatch.setattr("proximo.runs.recent.SHARE", 1e9)
+    monkeypatch.setattr("proximo.runs.interrupts.recent.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("proximo.runs.interrupts.recent.SHARE", 1e9)
 
     def fail(it):
         if it.iteration == 3:

@@ -27,7 +27,7 @@ def test_a_retired_id_is_recorded_as_its_successor_and_named_once(words, tmp_pat
 @pytest.mark.parametrize("env_id", ["PongNoFrameskip-v4", "Pusher-v4", "module_that_is_not_there:Env-v0"])
 def test_other_ids_stay(env_id):
     """Atari's ids are not Gymnasium's; EnvPool plays Pusher-v4; an id that cannot be read is refused later."""
-    from proximo.runs.choice import played_env
+    from proximo.runs.settings.choice import played_env
     from proximo.variants import Compact
 
     assert played_env(Compact(env_id=env_id)) == {}

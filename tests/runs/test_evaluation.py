@@ -10,8 +10,8 @@ import proximo
 from proximo.cli.main import main
 from proximo.models.evaluate import Evaluation
 from proximo.models.read_folder import read_model
-from proximo.runs.checkpoint import load_tree, save_tree
 from proximo.runs.evaluation import set_later_best_aside
+from proximo.runs.folder.checkpoint import load_tree, save_tree
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, train, weights
 from tests.support.torchrun import run_lines_on_two_ranks
 

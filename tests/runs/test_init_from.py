@@ -10,12 +10,12 @@ import pytest
 import proximo
 from proximo.cli.main import main
 from proximo.config import Config
-from proximo.envs.moments import Moments, known_statistics, update_moments
+from proximo.envs.arrays.moments import Moments, known_statistics, update_moments
 from proximo.envs.normalize import start_statistics
 from proximo.errors import UsageError
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
-from proximo.runs.run import SWEEP
+from proximo.runs.folder.run import SWEEP
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
 from tests.support.torchrun import run_lines_on_two_ranks
 

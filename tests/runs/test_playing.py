@@ -17,7 +17,7 @@ from proximo.errors import FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.mlp import MLP
-from proximo.runs.checkpoint import load_tree, save_tree
+from proximo.runs.folder.checkpoint import load_tree, save_tree
 from tests.support.probes import Memory
 from tests.support.runs import train
 

@@ -14,7 +14,7 @@ from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.problems import config_problems
 from proximo.runs.presets import named_preset, presets
-from proximo.runs.resolve import with_changes
+from proximo.runs.settings.resolve import with_changes
 
 MODULES = {"": "gymnasium", "box2d": "Box2D", "mujoco": "mujoco", "minigrid": "minigrid"}
 SMALL = ["--total-timesteps", "256", "--logger", "none"]
@@ -80,7 +80,7 @@ def test_the_command_line_trains_with_a_preset_and_flags_win(tmp_path, capsys):
     assert "gamma=" not in said and "total_timesteps=100000" not in said  # what the command sets is left out
     assert presets()["CartPole-v1"].source in said
     from proximo.catalog import config_class
-    from proximo.runs.run import read_config
+    from proximo.runs.folder.run import read_config
 
     cfg = read_config(run, config_class).cfg
     expected = replace(presets()["CartPole-v1"].config, gamma=0.5, total_timesteps=256)
@@ -92,7 +92,7 @@ def test_python_trains_with_a_preset(tmp_path):
     for name, arguments in (("a", {"env": "CartPole-v1"}), ("b", {"config": proximo.preset("CartPole-v1")})):
         proximo.train(**arguments, total_timesteps=256, logger="none", run_dir=tmp_path / name)
     from proximo.catalog import config_class
-    from proximo.runs.run import read_config
+    from proximo.runs.folder.run import read_config
 
     a, b = (replace(read_config(tmp_path / name, config_class).cfg, run_dir="") for name in ("a", "b"))
     assert a == b and a.num_steps == 32

@@ -15,9 +15,9 @@ import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError
-from proximo.runs.checkpoint import checkpoints, remove_checkpoints
+from proximo.runs.folder.checkpoint import checkpoints, remove_checkpoints
+from proximo.runs.folder.run import Run, write_config
 from proximo.runs.restart import start_or_resume
-from proximo.runs.run import Run, write_config
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
 AUTO = ("--resume", "auto")

@@ -18,8 +18,8 @@ import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.runs.announce import announce_changes
-from proximo.runs.checkpoint import checkpoints
+from proximo.runs.folder.checkpoint import checkpoints
+from proximo.runs.logs.announce import announce_changes
 from tests.support.probes import Memory, Truncated
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 

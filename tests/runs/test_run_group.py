@@ -26,9 +26,9 @@ from proximo.on_jax.networks import Linear
 from proximo.on_jax.parameters import layer_init
 from proximo.on_jax.train import Results
 from proximo.on_jax.train_group import select_member
-from proximo.runs.checkpoint import checkpoints, newest_checkpoint, save_checkpoint, save_tree
-from proximo.runs.console import Meter
-from proximo.runs.run import Run, read_config
+from proximo.runs.folder.checkpoint import checkpoints, newest_checkpoint, save_checkpoint, save_tree
+from proximo.runs.folder.run import Run, read_config
+from proximo.runs.logs.console import Meter
 from proximo.runs.run_group import member_folders, same_iteration
 from tests.support.runs import CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train, weights
 
@@ -69,7 +69,7 @@ def test_a_full_disk_names_the_checkpoint_and_the_command_of_the_group(iteration
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        at_iteration(patch, iteration, lambda: patch.setattr("proximo.runs.checkpoint.save_file", full))
+        at_iteration(patch, iteration, lambda: patch.setattr("proximo.runs.folder.checkpoint.save_file", full))
         assert train(tmp_path / "runs", *WORDS) == 5
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith(f" could not be written (No space left on device). Free disk space. {newest} "
@@ -100,8 +100,8 @@ def interrupt_twice():
 def test_an_abandoned_group_is_saved_at_one_iteration(whole, tmp_path, monkeypatch, capsys):
     """Ctrl-C twice while the second seed logs iteration 8: iteration 7 was copied, with the first seed too."""
     with monkeypatch.context() as patched:
-        patched.setattr("proximo.runs.recent.LEAST_SECONDS", 0.0)
-        patched.setattr("proximo.runs.recent.SHARE", 1e9)
+        patched.setattr("proximo.runs.interrupts.recent.LEAST_SECONDS", 0.0)
+        patched.setattr("proximo.runs.interrupts.recent.SHARE", 1e9)
         at_iteration(patched, 8, lambda: at_iteration(patched, 8, interrupt_twice))
         assert train(tmp_path / "runs", *WORDS) == 128 + 2
     newest = {checkpoints(folder)[-1].name for folder in member_folders(tmp_path / "runs")}
@@ -299,7 +299,7 @@ def test_the_types_of_an_older_checkpoint_are_checked_too(pair):
 def test_every_run_has_the_logger_and_the_first_one_the_meter(tmp_path, monkeypatch):
     """Also where a resume names the logger."""
     made = []
-    monkeypatch.setattr("proximo.runs.log.Meter", lambda *given: made.append(given) or Meter(*given))
+    monkeypatch.setattr("proximo.runs.logs.log.Meter", lambda *given: made.append(given) or Meter(*given))
     assert train(tmp_path / "runs", *WORDS, "--logger", "console") == 0 and len(made) == 1
     for folder in member_folders(tmp_path / "runs"):
         assert read_config(folder, config_class).cfg.logger == "console"

@@ -2,11 +2,11 @@
 
 import pytest
 
-import proximo.runs.run
+import proximo.runs.folder.run
 from proximo.config import Config
 from proximo.errors import FilesError, PeerError, UsageError
-from proximo.runs.checkpoint import checkpoints
-from proximo.runs.run import Run
+from proximo.runs.folder.checkpoint import checkpoints
+from proximo.runs.folder.run import Run
 from proximo.runs.session import Session
 from proximo.runs.start import resume, start
 from proximo.runs.watcher import Watcher
@@ -88,7 +88,7 @@ def test_a_refused_start_leaves_nothing_and_lists_further_problems(tmp_path):
 
 def test_a_start_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     """The disk is full after the first of three runs: the same command starts again."""
-    write = proximo.runs.run.write_json
+    write = proximo.runs.folder.run.write_json
 
     def full(path, content, otherwise):
         if path.parent.name == "seed-2":
@@ -96,7 +96,7 @@ def test_a_start_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
         write(path, content, otherwise)
 
     with monkeypatch.context() as patch:
-        patch.setattr("proximo.runs.run.write_json", full)
+        patch.setattr("proximo.runs.folder.run.write_json", full)
         with pytest.raises(FilesError, match="full"):
             new(tmp_path / "runs", num_seeds=3, framework="jax")
     assert not (tmp_path / "runs").exists()

@@ -10,8 +10,8 @@ import pytest
 from proximo.catalog import config_class, parts_of
 from proximo.errors import FilesError
 from proximo.on_torch.loss import ppo_loss
-from proximo.runs.csv_file import files_of
-from proximo.runs.resolve import resolve
+from proximo.runs.folder.csv_file import files_of
+from proximo.runs.settings.resolve import resolve
 from proximo.runs.shares import Shares, measure_shares, temporary_folder
 from proximo.runs.timing import Recorder, TimedEnvs
 from tests.support.runs import main, train

@@ -11,9 +11,9 @@ from proximo.envs.gym import make_gym
 from proximo.errors import FilesError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.train import train
-from proximo.runs.checkpoint import checkpoints
-from proximo.runs.run import Run, write_config
-from proximo.runs.signals import Signals
+from proximo.runs.folder.checkpoint import checkpoints
+from proximo.runs.folder.run import Run, write_config
+from proximo.runs.interrupts.signals import Signals
 from proximo.runs.watcher import Watcher, calls_together
 from proximo.variants import BatchedSim
 

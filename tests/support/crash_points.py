@@ -20,21 +20,21 @@ from pathlib import Path
 
 import proximo.envs.gym
 import proximo.on_torch.train
-import proximo.runs.checkpoint
-import proximo.runs.recent
+import proximo.runs.folder.checkpoint
+import proximo.runs.interrupts.recent
 import proximo.runs.start
 from proximo.cli.main import main
 from proximo.errors import FilesError
-from proximo.runs.checkpoint import checkpoints, load_tree
+from proximo.runs.folder.checkpoint import checkpoints, load_tree
 
 KILLED = 137
-proximo.runs.recent.CHECKPOINT_SHARE = float("inf")
-proximo.runs.recent.CHECKPOINT_SECONDS = 0.0  # all checkpoints that are due, also of fast iterations
+proximo.runs.interrupts.recent.CHECKPOINT_SHARE = float("inf")
+proximo.runs.interrupts.recent.CHECKPOINT_SECONDS = 0.0  # all checkpoints that are due, also of fast iterations
 WORDS = ["train", "ppo", "--env-id", "CartPole-v1", "--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2",
          "--update-epochs", "1", "--hidden-sizes", "8", "8", "--logger", "none", "--checkpoint-every", "2", "--keep-checkpoints",
          "2", "--total-timesteps", "96"]
 PATCHED = ((os, "replace"), (os, "rename"), (os, "fsync"), (os, "open"), (os, "mkdir"), (os, "unlink"), (os, "rmdir"),
-           (builtins, "open"), (io, "open"), (proximo.runs.checkpoint, "save_file"))
+           (builtins, "open"), (io, "open"), (proximo.runs.folder.checkpoint, "save_file"))
 ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO}
 
 

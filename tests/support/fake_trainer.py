@@ -16,7 +16,7 @@ from pathlib import Path
 
 from proximo.bench.task import Ended
 from proximo.config import Config
-from proximo.runs.lock import locked
+from proximo.runs.folder.lock import locked
 from proximo.variants import Atari
 
 FAKE = (sys.executable, str(Path(__file__)))  # in place of `python -m proximo`

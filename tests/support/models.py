@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from proximo.catalog import config_class, parts_of
-from proximo.envs.moments import Moments
-from proximo.envs.obs_layout import float_view
-from proximo.envs.spaces import read_space
+from proximo.envs.arrays.moments import Moments
+from proximo.envs.arrays.obs_layout import float_view
+from proximo.envs.arrays.spaces import read_space
 from proximo.models.model import Model
 from proximo.on_torch.actor import Actor
 from proximo.on_torch.snapshot import named_weights

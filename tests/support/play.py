@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from proximo.envs.spaces import scripted_action
+from proximo.envs.arrays.spaces import scripted_action
 
 
 def random_actions(envs, step, rng):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from proximo.bench.place_ray import OWN_CLUSTER
+from proximo.bench.places.ray import OWN_CLUSTER
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4, **OWN_CLUSTER,
                "RAY_USAGE_STATS_ENABLED": "0"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.cli.main import main
 from proximo.models.read_folder import read_model
-from proximo.runs.log import Log
+from proximo.runs.logs.log import Log
 
 SMALL = ["--num-envs", "2", "--num-steps", "16", "--num-minibatches", "2", "--update-epochs", "2", "--hidden-sizes", "8", "8",
          "--memory-size", "8", "--logger", "none", "--checkpoint-every", "3", "--total-timesteps", "320"]

@@ -20,10 +20,10 @@ import proximo
 from proximo.catalog import parts_of
 from proximo.cli.commands import run_program
 from proximo.config import Config
+from proximo.envs.arrays.obs_layout import obs_layout
 from proximo.envs.func_env import from_func_env
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.obs_layout import obs_layout
 from proximo.envs.pure import PureVec
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.evaluate import Evaluation

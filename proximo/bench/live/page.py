@@ -4,7 +4,7 @@ import html
 from importlib.resources import files
 
 from proximo.bench.live.charts import CHART_STYLE, charts_script
-from proximo.bench.report_page import PAGE_STYLE
+from proximo.bench.report.page import PAGE_STYLE
 
 LIVE_STYLE = """
 header{display:flex;flex-wrap:wrap;gap:.2rem 1.5rem;align-items:baseline}

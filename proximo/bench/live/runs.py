@@ -23,8 +23,8 @@ from proximo.bench.results import (
 )
 from proximo.bench.text import settings_lines
 from proximo.errors import UsageError, one_line
-from proximo.runs.files import is_folder
-from proximo.runs.videos import changed_at, videos_of
+from proximo.runs.folder.files import is_folder
+from proximo.runs.folder.videos import changed_at, videos_of
 
 MOST_RUNS = 100  # of more, those that were written last are followed
 SEARCH_SECONDS = 10.0  # between searches for new runs

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from proximo.bench.live.page import live_files
 from proximo.bench.live.runs import LiveRuns, page_record
 from proximo.errors import FilesError, UsageError, warn
-from proximo.runs.files import open_regular
-from proximo.runs.videos import TYPES, videos_of
+from proximo.runs.folder.files import open_regular
+from proximo.runs.folder.videos import TYPES, videos_of
 
 PORT = 8765
 HERE = "127.0.0.1"

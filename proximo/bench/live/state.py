@@ -8,7 +8,7 @@ from proximo.bench.live.follow import Curves
 from proximo.bench.progress import last_step
 from proximo.bench.results import RunResult, steps_of
 from proximo.bench.status import SILENT, process_ended, seconds_since
-from proximo.runs.lock import NAME, holder
+from proximo.runs.folder.lock import NAME, holder
 
 
 class State(NamedTuple):

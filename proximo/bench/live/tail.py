@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from proximo.errors import FilesError
-from proximo.runs.files import open_regular
+from proximo.runs.folder.files import open_regular
 
 MOST_AT_ONCE = 4 << 20  # bytes that one call reads, so that a page opens soon; later calls read on
 MOST_BYTES = 128 << 20  # of a longer file only the end is read

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.bench.live.runs import Followed, LiveRuns
 from proximo.bench.text import duration_text, number_text
-from proximo.runs.output import printable, write_line
+from proximo.runs.logs.output import printable, write_line
 
 if TYPE_CHECKING:
     from rich.console import Group

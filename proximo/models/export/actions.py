@@ -7,8 +7,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from proximo.envs.joint_actions import part_width
-from proximo.envs.obs_layout import leaves
+from proximo.envs.arrays.joint_actions import part_width
+from proximo.envs.arrays.obs_layout import leaves
 from proximo.errors import UsageError
 from proximo.models.export.ports import Space, part_name
 from proximo.on_torch.device import torch_dtype

@@ -17,12 +17,12 @@ from proximo.models.pictures import save_figure
 from proximo.models.play import HowPlayed, evaluate_model
 from proximo.models.plot import draw_curves
 from proximo.models.read_folder import is_checkpoint
-from proximo.runs.checkpoint import MANIFEST
-from proximo.runs.files import read_json, refuse_links, sha256
-from proximo.runs.records import CardFile
-from proximo.runs.run import BEST, check_folder, read_record, versions
-from proximo.runs.videos import videos_of
-from proximo.runs.writing import whole_file, write_json
+from proximo.runs.folder.checkpoint import MANIFEST
+from proximo.runs.folder.files import read_json, refuse_links, sha256
+from proximo.runs.folder.records import CardFile
+from proximo.runs.folder.run import BEST, check_folder, read_record, versions
+from proximo.runs.folder.videos import videos_of
+from proximo.runs.folder.writing import whole_file, write_json
 
 RECORD, PAGE, CURVE = "eval.json", "README.md", "curve.png"
 WEIGHTS, VIDEOS = "tensors.safetensors", ("replay.mp4", "replay.gif")

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proximo.envs.imports import import_flags
+from proximo.envs.custom.imports import import_flags
 from proximo.facts import facts
 from proximo.models.export.ports import obs_changes
 from proximo.models.model import Model
-from proximo.runs.output import return_text
+from proximo.runs.logs.output import return_text
 
 FOLDER_FLAG = "--run-dir"  # a place on the machine of the author
 INIT_FLAG = "--init-from"

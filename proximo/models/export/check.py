@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from proximo.envs.obs_layout import leaves, without_mask
+from proximo.envs.arrays.obs_layout import leaves, without_mask
 from proximo.errors import UsageError
 from proximo.models.export.portable import Portable
 from proximo.models.export.ports import Trained, part_name

@@ -23,7 +23,7 @@ from proximo.models.export.portable import Portable
 from proximo.models.export.ports import Port, Trained, obs_changes
 from proximo.models.spaces import space_to_json
 from proximo.on_torch.device import torch_dtype
-from proximo.runs.writing import whole_file
+from proximo.runs.folder.writing import whole_file
 
 FORMATS = ("onnx", "pt2")
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "pt2": ()}

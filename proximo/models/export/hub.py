@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.errors import FilesError, UsageError, first_line
-from proximo.runs.writing import OF_THE_DISK
+from proximo.runs.folder.writing import OF_THE_DISK
 
 
 class Repository(NamedTuple):

@@ -8,12 +8,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from proximo.config import Config
-from proximo.envs.image_axes import Axes, image_axes
-from proximo.envs.model_fit import packed_layout
-from proximo.envs.moments import Moments
+from proximo.envs.arrays.image_axes import Axes, image_axes
+from proximo.envs.arrays.model_fit import packed_layout
+from proximo.envs.arrays.moments import Moments
+from proximo.envs.arrays.obs_layout import Layout, Part, obs_layout
+from proximo.envs.arrays.spaces import read_space
 from proximo.envs.normalize import EPSILON
-from proximo.envs.obs_layout import Layout, Part, obs_layout
-from proximo.envs.spaces import read_space
 from proximo.models.export.ports import Space, part_name
 from proximo.on_torch.device import torch_dtype
 from proximo.on_torch.encoders import Encoder, OneHot

@@ -10,13 +10,13 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.env_file import MAKE_ENVS, names_function
+from proximo.envs.arrays.masks import mask_parts
+from proximo.envs.arrays.moments import Moments
+from proximo.envs.arrays.obs_layout import leaves, without_mask
+from proximo.envs.arrays.spaces import read_space
+from proximo.envs.custom.env_file import MAKE_ENVS, names_function
+from proximo.envs.custom.imports import split_file
 from proximo.envs.gym_source import preprocessing
-from proximo.envs.imports import split_file
-from proximo.envs.masks import mask_parts
-from proximo.envs.moments import Moments
-from proximo.envs.obs_layout import leaves, without_mask
-from proximo.envs.spaces import read_space
 from proximo.errors import UsageError
 from proximo.protocols import Spec
 

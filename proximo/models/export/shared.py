@@ -1,7 +1,7 @@
 """Sharing the folder of a model: which files belong to it, copying them, and the places to push to and pull from.
 
 A pulled model is untrusted. Only regular files of known names and limited sizes are taken, nothing in them
-is run, and what they name is imported only if the user allows it (envs/imports.py).
+is run, and what they name is imported only if the user allows it (envs/custom/imports.py).
 """
 
 import os
@@ -17,9 +17,9 @@ from proximo.errors import FilesError, UsageError, notify
 from proximo.models.export.card import MOST_BYTES, PAGE, RECORD, WEIGHTS, read_card
 from proximo.models.export.hub import Repository, download, list_files, upload
 from proximo.models.read_folder import read_model
-from proximo.runs.files import read_text
-from proximo.runs.output import return_text
-from proximo.runs.writing import unwritten
+from proximo.runs.folder.files import read_text
+from proximo.runs.folder.writing import unwritten
+from proximo.runs.logs.output import return_text
 
 MB = 2**20
 SIZES = {"manifest.json": MB, "tree.json": 10 * MB, WEIGHTS: 4096 * MB, PAGE: MB, RECORD: MOST_BYTES,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from proximo.config import Config
-    from proximo.runs.keywords import PresetFields
+    from proximo.runs.settings.keywords import PresetFields
 
 DESCRIBING = ("variant", "source", "extra", "also")  # the keys of a table that are no field of the configuration
 
@@ -65,7 +65,7 @@ def preset(env_id: str, **values: "Unpack[PresetFields]") -> "Config":
     Raises:
         UsageError: There is no preset of this name, or a field is unknown or has a wrong type.
     """
-    from proximo.runs.resolve import with_changes
+    from proximo.runs.settings.resolve import with_changes
 
     return with_changes(named_preset(env_id).config, dict(values))
 

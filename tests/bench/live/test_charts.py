@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from proximo.bench.live.charts import charts_script
-from proximo.bench.report_page import Charts, Folded, Section, Video, markdown, page
+from proximo.bench.report.page import Charts, Folded, Section, Video, markdown, page
 from proximo.bench.text import Table
 
 EVIL = "</script><b>bold"

@@ -152,7 +152,7 @@ def test_the_bytes_that_a_player_asks_for(asked, size, found):
 def test_a_video_of_any_size_is_sent_in_pieces(serve, tmp_path, monkeypatch):
     """A part that the file does not have is 416, as RFC 9110 says."""
     monkeypatch.setattr("proximo.bench.live.server.PIECE", 7)
-    monkeypatch.setattr("proximo.runs.files.MOST_BYTES", 50)  # of files of text
+    monkeypatch.setattr("proximo.runs.folder.files.MOST_BYTES", 50)  # of files of text
     videos = RunFolder(tmp_path / "a").grow(1).folder / "videos"
     videos.mkdir()
     (videos / "a.gif").write_bytes(bytes(range(100)))

@@ -16,7 +16,7 @@ from proximo.models.export.eject.suites import with_known_task
 from proximo.models.export.eject.torch_setup import torch_facts, torch_library
 from proximo.models.export.eject.write import file_text
 from proximo.problems import config_problems, engine_of
-from proximo.runs.resolve import resolve
+from proximo.runs.settings.resolve import resolve
 
 SUPPORTED = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "compact", "ppo_atari", "ppo_atari_lstm",
              "ppo_atari_multigpu", "ppo_atari_envpool", "ppo_procgen", "ppo_pettingzoo_ma_atari")

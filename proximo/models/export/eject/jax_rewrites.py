@@ -4,8 +4,8 @@ The file has a configuration and the function `bind` where the library has a Lea
 """
 
 from proximo.config import Config
-from proximo.models.export.eject.every_row_valid import REWRITES
 from proximo.models.export.eject.library import definition_text
+from proximo.models.export.eject.passes.every_row_valid import REWRITES
 from proximo.models.export.eject.rewrites import Rewrites
 
 LEARNER_MODULE = "proximo.on_jax.learner"

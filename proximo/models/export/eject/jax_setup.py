@@ -9,10 +9,10 @@ from proximo.config import Config
 from proximo.models.export.eject import jax_main, main_program
 from proximo.models.export.eject.config_class import config_text
 from proximo.models.export.eject.definition import Definition
-from proximo.models.export.eject.every_row_valid import FIELDS
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library
+from proximo.models.export.eject.passes.every_row_valid import FIELDS
 from proximo.models.export.eject.program_text import REFUSAL, TRAINING, program_text
 from proximo.models.export.eject.rewrites import rewritten
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from proximo.models.export.eject.bindings import Bindings, bind_attributes, called_name, free_names
-from proximo.models.export.eject.branches import statement_edits
 from proximo.models.export.eject.calls import Call, Named, find_calls
 from proximo.models.export.eject.definition import Definition, Edit, Function, parameters, walk, without_docstring
-from proximo.models.export.eject.fold import expression_edits
 from proximo.models.export.eject.known import CHECKED, ERRORS, Facts
 from proximo.models.export.eject.library import Import, Library
-from proximo.models.export.eject.parameters import constant_argument
-from proximo.models.export.eject.polish import polish_edits
-from proximo.models.export.eject.unused import (
+from proximo.models.export.eject.passes.branches import statement_edits
+from proximo.models.export.eject.passes.fold import expression_edits
+from proximo.models.export.eject.passes.parameters import constant_argument
+from proximo.models.export.eject.passes.polish import polish_edits
+from proximo.models.export.eject.passes.unused import (
     record_fields,
     unused_local_edits,
 )

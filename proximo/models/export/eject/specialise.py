@@ -3,30 +3,30 @@
 import ast
 from collections.abc import Iterator
 
-from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
-from proximo.models.export.eject.comments import present_edits
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
-from proximo.models.export.eject.inline import inline_edit, is_short_function
-from proximo.models.export.eject.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
 from proximo.models.export.eject.known import DROPPED_METHODS, HEADINGS, INLINED
-from proximo.models.export.eject.lift import lift_function
-from proximo.models.export.eject.merge import merge_class
-from proximo.models.export.eject.needless_defaults import default_edits
-from proximo.models.export.eject.parameters import argument_edits, removable_parameters, removal_edits
-from proximo.models.export.eject.program import Program
-from proximo.models.export.eject.purity import CHANGE_NOTHING
-from proximo.models.export.eject.records import unpack_record, unwrap_record
-from proximo.models.export.eject.scalars import local_edits, push_function, push_record, split_parameter
-from proximo.models.export.eject.unread import unread_key, unread_name, unread_result
-from proximo.models.export.eject.unused import (
+from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.passes.comments import present_edits
+from proximo.models.export.eject.passes.inline import inline_edit, is_short_function
+from proximo.models.export.eject.passes.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
+from proximo.models.export.eject.passes.lift import lift_function
+from proximo.models.export.eject.passes.merge import merge_class
+from proximo.models.export.eject.passes.needless_defaults import default_edits
+from proximo.models.export.eject.passes.parameters import argument_edits, removable_parameters, removal_edits
+from proximo.models.export.eject.passes.records import unpack_record, unwrap_record
+from proximo.models.export.eject.passes.scalars import local_edits, push_function, push_record, split_parameter
+from proximo.models.export.eject.passes.unread import unread_key, unread_name, unread_result
+from proximo.models.export.eject.passes.unused import (
     constant_field_edits,
     impure_fields,
     record_fields,
     unused_attribute_edits,
     unused_member_edits,
 )
+from proximo.models.export.eject.program import Program
+from proximo.models.export.eject.purity import CHANGE_NOTHING
 from proximo.models.export.eject.values import Scope
 
 MOST_ROUNDS = 1000  # the largest program takes about 110; most rounds make one edit

@@ -8,12 +8,12 @@ from gymnasium import spaces
 
 from proximo.catalog import VARIANTS, parts_of
 from proximo.config import Config
+from proximo.envs.arrays.obs_layout import obs_layout
 from proximo.envs.gym_source import env_source
-from proximo.envs.obs_layout import obs_layout
 from proximo.models.export.eject.definition import Definition
-from proximo.models.export.eject.every_row_valid import FIELDS, REWRITES
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text
+from proximo.models.export.eject.passes.every_row_valid import FIELDS, REWRITES
 from proximo.models.export.eject.program_text import add_program
 from proximo.models.export.eject.rewrites import (
     CHECKED_CONFIG,

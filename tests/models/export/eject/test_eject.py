@@ -21,8 +21,8 @@ from proximo.envs.atari_ids import read_atari_name
 from proximo.errors import UsageError
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.eject import eject
-from proximo.models.export.eject.topics import without_topics
-from proximo.runs.resolve import resolve
+from proximo.models.export.eject.passes.topics import without_topics
+from proximo.runs.settings.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]
 MOST_LINES = {"ppo": 700, "ppo_continuous_action": 930, "rpo_continuous_action": 1010, "compact": 910, "ppo_atari": 880,

@@ -8,16 +8,16 @@ import pytest
 
 from proximo.catalog import VARIANTS
 from proximo.models.export.eject import main_program
-from proximo.models.export.eject.attributes import alias_attribute, local_attribute, write_only_attribute
-from proximo.models.export.eject.branches import statement_edits
 from proximo.models.export.eject.calls import Named, find_calls
-from proximo.models.export.eject.comments import present_edits, tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
-from proximo.models.export.eject.every_row_valid import REWRITES
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text, module_names
-from proximo.models.export.eject.polish import polish_edits
+from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.passes.branches import statement_edits
+from proximo.models.export.eject.passes.comments import present_edits, tidy_comments
+from proximo.models.export.eject.passes.every_row_valid import REWRITES
+from proximo.models.export.eject.passes.polish import polish_edits
 from proximo.models.export.eject.rewrites import (
     CHECKED_CONFIG,
     GAMES_OF_POOL,

@@ -1,0 +1,1 @@
+"""Where the runs of a benchmark are trained: this machine, Ray or SLURM."""

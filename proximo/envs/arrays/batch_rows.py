@@ -1,0 +1,179 @@
+"""Observations and actions of N environments at once, in the structure of a VectorEnv, as rows of one array."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from proximo.envs.arrays.image_axes import channels_first
+from proximo.envs.arrays.obs_layout import Layout, leaves, obs_layout, without_mask, write_rows
+from proximo.envs.arrays.spaces import action_writer, read_space
+from proximo.envs.custom.steps import described
+from proximo.envs.custom.vector_checks import VectorChecks
+from proximo.errors import AnswerError, EnvError, UsageError
+from proximo.protocols import Array
+
+
+class ArrayKind(Protocol):
+    """The functions of an array library that are needed here. Dtypes are those of numpy."""
+
+    name: str  # "numpy" or "torch": VecEnv.arrays
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return zeros."""
+        ...
+
+    def cast(self, x: Any, dtype: Any) -> Array:
+        """Return a copy of an array, in another dtype."""
+        ...
+
+    def where(self, condition: Array, x: Any, y: Any) -> Array:
+        """Return x where the condition holds, otherwise y."""
+        ...
+
+    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
+        """Write an observation of several parts into rows; see write_rows."""
+        ...
+
+
+class NumpyArrays:
+    """An ArrayKind of numpy."""
+
+    name = "numpy"
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return zeros."""
+        return np.zeros(shape, dtype)
+
+    def cast(self, x: Any, dtype: Any) -> np.ndarray:
+        """Return a copy of an array, in another dtype."""
+        return np.array(x, dtype)
+
+    def where(self, condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
+        """Return x where the condition holds, otherwise y."""
+        return np.where(condition, x, y)
+
+    def write_parts(self, layout: Layout, observation: Any, rows: np.ndarray) -> None:
+        """See write_rows."""
+        write_rows(layout, observation, rows)
+
+
+def arrays_of(obs: Any) -> ArrayKind:
+    """Return the array library of observations: that of their first part."""
+    while isinstance(obs, (dict, tuple)):
+        obs = next(iter(obs.values() if isinstance(obs, dict) else obs), None)
+    if not hasattr(obs, "detach"):
+        return NumpyArrays()
+    from proximo.envs.arrays.torch_arrays import TensorArrays
+
+    return TensorArrays(obs.device)
+
+
+class BatchRows:
+    """Converts observations in the structure of their space to rows, which are copies.
+
+    Attributes:
+        shape: Of one row; images have their channels first.
+        dtype: Of a row, in numpy; numbers of 64 bits become float32.
+        masked: A Dict observation has the key `action_mask`.
+
+    Args:
+        space: The observation space of one environment.
+        kind: The arrays of the observations.
+        checks: Those of the environments.
+
+    Raises:
+        UsageError: The space is not supported.
+    """
+
+    def __init__(self, space: spaces.Space[Any], kind: ArrayKind, checks: VectorChecks) -> None:
+        self._kind, self._checks, self._batched = kind, checks, batch_space(space, checks.num_envs)
+        reader, self._layout = read_space(space, checks.name, checks.num_envs), obs_layout(space)
+        self.shape, self.dtype, self.masked, self._axes = reader.shape, reader.dtype, reader.masked, reader.axes
+        self._flatten = reader.flatten if self._layout is None else None  # to one-hot flags, one observation at a time
+        if self._flatten is not None and kind.name == "torch":
+            raise UsageError(f"{checks.name} returns tensors for the observation space {space}. Tensors need a Box, or "
+                             "a Dict or Tuple.")
+        stored = [part.dtype for part in self._layout.parts] if self._layout is not None else \
+            [reader.dtype if self._flatten is None else np.dtype(space.dtype)]
+        self._arrays = [(path, "".join(f"[{key!r}]" for key in path), (checks.num_envs, *(leaf.shape or ())), dtype)
+                        for (path, leaf), dtype in zip(leaves(without_mask(space)), stored, strict=True)]
+
+    def __call__(self, obs: Any, call: str, what: str = "obs") -> Array:
+        """Return the rows of N observations (N, *shape), which the method `call` returned as `what`.
+
+        Raises:
+            UsageError: They do not have the shapes of their space, or numbers that would be cut off.
+            EnvError: A number is too large for the dtype of the space, or is not finite.
+        """
+        for path, suffix, shape, dtype in self._arrays:
+            self._checks.array(self._checks.part(obs, path, call, what), call, what + suffix, shape, dtype)
+        if self._flatten is not None:
+            return np.stack([self._flatten(one) for one in iterate(self._batched, obs)])
+        return self._rows(obs, self._checks.num_envs)
+
+    def mask(self, obs: Any, info: Mapping[str, Any], call: str) -> Array | None:
+        """Return the masks of actions (N, A), None if there are none."""
+        part = self._checks.part(obs, ("action_mask",), call, "obs") if self.masked else info.get("action_mask")
+        if part is None:
+            return None
+        rows = self._checks.num_envs
+        if getattr(part, "shape", ())[:1] != (rows,):
+            raise UsageError(f"{self._checks.name}.{call}() returned action_mask {described(part)}. It has to have one "
+                             f"row for each of the {rows} environments.")
+        return self._kind.cast(part, np.bool_).reshape(rows, -1)
+
+    def of_ended(self, given: Any, rows: Array, over: Array) -> Array:
+        """Return the last observations of episodes that ended, and `rows` elsewhere.
+
+        Args:
+            given: N observations, or (from Gymnasium's own environments) an object array of single ones.
+            rows: (N, *shape) what the environments returned after the reset.
+            over: (N,) bool, where episodes ended.
+        """
+        if getattr(given, "dtype", None) != np.dtype(object):
+            final = self(given, "step", "final_obs")
+            return self._kind.where(over.reshape(-1, *(1 for _ in self.shape)), final, rows)
+        final = rows.copy()
+        for i in np.flatnonzero(over):
+            final[i] = self._rows(given[i]) if self._flatten is None else self._flatten(given[i])
+        return final
+
+    def _rows(self, obs: Any, *lead: int) -> Array:
+        """Return rows (*lead, *shape)."""
+        if self._layout is None:
+            return self._kind.cast(channels_first(self._axes, obs), self.dtype).reshape(*lead, *self.shape)
+        rows = self._kind.zeros((*lead, self._layout.size), self._layout.dtype)
+        try:
+            self._kind.write_parts(self._layout, obs, rows)
+        except AnswerError as error:
+            raise EnvError(f"{self._checks.name}: {error}") from error
+        return rows
+
+
+def batch_actions(space: spaces.Space[Any], kind: ArrayKind, name: str, num_envs: int) -> Callable[[Array], Any]:
+    """Return a function from the policy's actions (N, *action_shape) to those that a VectorEnv takes.
+
+    Args:
+        space: The action space of one environment.
+        kind: The arrays of actions.
+        name: The name of the environments, for messages.
+        num_envs: N.
+
+    Raises:
+        UsageError: There is no policy for the space, or not for tensors.
+    """
+    single = action_writer(space, name)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        if kind.name == "torch":
+            raise UsageError(f"{name} takes tensors for the action space {space}. Tensors need Discrete, "
+                             "MultiDiscrete, MultiBinary or Box.")
+        return lambda action: concatenate(space, single(action), create_empty_array(space, num_envs))  # type: ignore[arg-type]
+    if isinstance(space, spaces.Box):
+        low, high = (kind.cast(bound[None], space.dtype) for bound in (space.low, space.high))
+        return lambda action: kind.cast(action.reshape(low.shape[1:] and (-1, *low.shape[1:])).clip(low, high),
+                                        space.dtype)
+    start = kind.cast(getattr(space, "start", 0), space.dtype)
+    return lambda action: kind.cast(action, space.dtype) + start

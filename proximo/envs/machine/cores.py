@@ -1,0 +1,47 @@
+"""The cores that this process may use, how many threads the array library starts on them, and the processor's name."""
+
+import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
+
+from proximo.config import Config
+
+
+def usable_cores(processes: int = 1) -> int:
+    """Return how many cores this process may use (`taskset`, SLURM), divided by the processes that share them.
+
+    At least 1. macOS and Windows do not say which cores a process may use; there, all cores of the machine count.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // processes)
+
+
+def default_threads(cfg: Config, local_processes: int, runs: int = 1) -> int:
+    """Return 1 for small networks, which more threads slow down; for convolutions this process's share of the cores.
+
+    Of several runs that are trained at once, each has a thread, as far as there are cores.
+    """
+    cores = usable_cores(local_processes)
+    return min(max(1, runs), cores) if cfg.model == "mlp" else cores
+
+
+def set_passive_openmp_wait(cfg: Config) -> None:
+    """Before torch is imported: make its threads sleep between two products where worker processes need the cores.
+
+    By default they spin (docs/measurements.md).
+    """
+    if cfg.env_workers and cfg.threads > 1:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@cache
+def cpu_model() -> str:
+    """Return the name of the processor, on which the last bits of results depend."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        text = ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""The state of environments, which checkpoints hold."""

@@ -1,0 +1,1 @@
+"""Environments in worker processes: started, stepped, replaced and closed."""

@@ -1,0 +1,1 @@
+"""The simplifications of partial evaluation, one per file."""

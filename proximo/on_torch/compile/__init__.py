@@ -1,0 +1,1 @@
+"""`--compile`: functions of tensors compiled ahead of time or just in time."""

@@ -1,0 +1,1 @@
+"""`proximo check-env` and proximo.check_env."""

@@ -1,0 +1,1 @@
+"""The run folder: its files, how they are written and read, and the lock that allows one writer."""

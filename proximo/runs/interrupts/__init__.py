@@ -1,0 +1,1 @@
+"""Signals, and what is saved when the process has to end."""

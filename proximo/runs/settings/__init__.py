@@ -1,0 +1,1 @@
+"""From arguments to a complete configuration, or every reason why there is none."""

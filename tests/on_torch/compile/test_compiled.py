@@ -1,0 +1,101 @@
+"""The functions that --compile compiles, traced but not compiled, against the plain ones."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from proximo.config import Config
+from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.assemble import assemble, make_head
+from proximo.on_torch.compile.aot import functional
+from proximo.on_torch.compile.aot_cache import describe_layout
+from proximo.on_torch.compile.compiled import Compiler, compile_collect, pack_minibatch, unpack_gradient
+from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
+from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.rollout import collect
+from proximo.types import Batch, Carry, Coefficients, Minibatches
+from proximo.variants import RPO
+
+ROWS = 12
+COEFFICIENTS = Coefficients(torch.tensor(0.2), torch.tensor(0.01))
+
+
+def make_case(masked, noisy):
+    """Make a configuration, an agent, a batch of random rows and one minibatch of half of them."""
+    torch.manual_seed(0)
+    cfg = RPO(rpo_alpha=0.5) if noisy else Config()
+    space = spaces.Box(-1, 1, (2,)) if noisy else spaces.Discrete(3)
+    agent = assemble(SimpleNamespace(obs_shape=(4,), obs_dtype=np.dtype(np.float32), action_space=space,
+                                     observation_space=None), cfg)
+    action = torch.randn(ROWS, 2) if noisy else torch.randint(2, (ROWS,))
+    mask = torch.tensor([[True, True, False]]).expand(ROWS, 3).contiguous() if masked else None
+    batch = Batch(obs=torch.randn(ROWS, 4), mask=mask, first=None, state=(), action=action, logprob=-torch.rand(ROWS),
+                  value=torch.randn(ROWS), ret=torch.randn(ROWS), valid=torch.rand(ROWS) > 0.2)
+    size = ROWS // 2
+    noise = torch.rand(size, 2) if noisy else None
+    return cfg, agent, batch, Minibatches(index=torch.randperm(ROWS)[:size], advantage=torch.randn(size),
+                                          count=torch.tensor(5.0), noise=noise)
+
+
+@pytest.mark.parametrize(("masked", "noisy"), [(False, False), (True, False), (False, True)])
+def test_the_gradient_as_a_function_of_weights_is_the_plain_one(masked, noisy):
+    """Bit for bit, and not zero: the parameters that the loss depends on are those that are given."""
+    cfg, agent, batch, minibatch = make_case(masked, noisy)
+    adam = flat_adam(agent)
+    gradient = make_gradient(agent, ppo_loss, cfg)
+    expected, stats = gradient(batch, minibatch, COEFFICIENTS)
+    weights = adam.weights.clone()
+    adam.weights.zero_()  # only the weights that are passed may count
+    found, others = functional(agent, unpack_gradient(gradient, batch, minibatch))(
+        weights, *pack_minibatch(batch, minibatch, COEFFICIENTS))
+    assert torch.equal(found, expected) and torch.equal(others, stats) and float(found.abs().max()) > 0
+
+
+def test_frozen_parameters_have_a_zero_gradient_and_stay():
+    """requires_grad = False on the critic: the plain function and the one of weights, before and after a step of Adam."""
+    cfg, agent, batch, minibatch = make_case(masked=False, noisy=False)
+    gradient = make_gradient(agent, ppo_loss, cfg)
+    free, _ = gradient(batch, minibatch, COEFFICIENTS)
+    agent.critic.requires_grad_(False)
+    frozen = torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in agent.parameters()])
+    expected = torch.where(frozen, 0.0, free)
+    adam, found = flat_adam(agent), gradient(batch, minibatch, COEFFICIENTS)[0]
+    functional_found, _ = functional(agent, unpack_gradient(gradient, batch, minibatch))(
+        adam.weights.clone(), *pack_minibatch(batch, minibatch, COEFFICIENTS))
+    assert torch.equal(found, expected) and torch.equal(functional_found, expected) and (free[frozen] != 0).any()
+    before = adam.weights.clone()
+    apply_gradient(adam, found, torch.tensor(0.1), cfg.adam_eps, cfg.max_grad_norm)
+    assert torch.equal(adam.weights[frozen], before[frozen]) and not torch.equal(adam.weights, before)
+
+
+def test_acting_is_compiled_for_the_strides_of_a_rollout():
+    """The first observation of a single environment may be x[None], whose first stride is 0, and so may its mask."""
+    layouts = []
+    compiler = Compiler(lambda function, example, name: layouts.append(list(map(describe_layout, example))),
+                        unsupported_reason=lambda: None, compiles_evaluation=False, compiles_recurrent=True)
+    _, agent, _, _ = make_case(masked=True, noisy=False)
+    weights = flat_adam(agent).weights
+    for stride in (1, 0):
+        carry = Carry(obs=torch.zeros(4).as_strided((1, 4), (4 * stride, 1)), first=torch.ones(1) > 0, state=(),
+                      mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
+        compile_collect(collect, agent, weights, None, carry, Config(num_envs=1), compiler)
+    assert layouts[0] == layouts[1]
+
+
+def test_a_module_with_two_names_keeps_its_parameters():
+    """One layer in both networks; torch alone leaves the traced tensors of it in the agent."""
+    torch.manual_seed(0)
+    body = torch.nn.Linear(4, 8)
+    agent = SeparateAgent(torch.nn.Sequential(body, torch.nn.Tanh(), torch.nn.Linear(8, 1)),
+                          make_head(lambda n: torch.nn.Sequential(body, torch.nn.Tanh(), torch.nn.Linear(8, n)),
+                                    spaces.Discrete(3)))
+    weights, before = flat_adam(agent).weights, dict(agent.named_parameters(remove_duplicate=False))
+    obs = torch.randn(5, 4)
+    expected = agent.value(obs, None, ()).detach()
+    found = functional(agent, lambda obs: (agent.value(obs, None, ()),))(weights, obs)[0]
+    assert torch.equal(found.detach(), expected)
+    after = dict(agent.named_parameters(remove_duplicate=False))
+    assert all(after[name] is x for name, x in before.items())

@@ -1,0 +1,187 @@
+"""Remarks on observations and rewards, against environments whose numbers are known."""
+
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import proximo
+from proximo.on_torch.assemble import assemble
+from proximo.runs.check.check_env import check_env
+from proximo.runs.check.value_ranges import FirstValues, ValueRanges, unreached_actions
+
+START = 1.7e9  # seconds since 1970: float32 numbers are 128 apart there
+
+
+def remarks(space, observations, rewards=()):
+    ranges = ValueRanges(space)
+    for observation in observations:
+        ranges.count(observation, 0.0)
+    for reward in rewards:
+        ranges.count(observations[0] if observations else None, reward)
+    return [what for what, _ in ranges.remarks()]
+
+
+def box(*shape, dtype=np.float64):
+    return spaces.Box(-np.inf if dtype == np.float64 else 0, np.inf if dtype == np.float64 else 255, shape, dtype)
+
+
+@pytest.mark.parametrize("observations", [[np.array([0.0, 1.0]), np.array([-100.0, 100.0])], []])
+def test_ordinary_numbers_have_no_remark(observations):
+    assert remarks(box(2), observations, [100, -100.0, np.float32(3), True]) == []
+
+
+def test_large_numbers_are_told():
+    told = remarks(box(2), [np.array([0.0, 1.0]), np.array([-2000.0, 50.0])], [1, np.array([-500.0])])
+    assert told == ["observations reach from -2000 to 50", "rewards reach a magnitude of 500"]
+
+
+def test_numbers_that_float32_cannot_tell_apart_are_told():
+    times = [np.array([START + second, second]) for second in range(0, 2000, 100)]
+    assert "1 of 2 numbers" in remarks(box(2), times)[1] and f"between {START} and {START + 1900}" in remarks(box(2), times)[1]
+    assert len({np.float32(START + second) for second in range(0, 2000, 100)}) < 20  # so it is true
+    assert len(remarks(box(2), [np.array([START, 0.0])] * 3)) == 1  # a number that never changes is no fault
+
+
+def test_parts_of_a_dict_count_but_no_images_and_masks():
+    space = spaces.Dict({"camera": box(2, dtype=np.uint8), "action_mask": box(2), "arm": spaces.Tuple((box(1), spaces.Discrete(500)))})
+    seen = {"camera": np.full(2, 255, np.uint8), "action_mask": np.full(2, 1e6), "arm": (np.array([7.0]), 499)}
+    assert remarks(space, [seen]) == []
+    assert remarks(space, [seen, seen | {"arm": (np.array([101.0]), 0)}]) == ["observations reach from 7 to 101"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("odd", [None, "text", {"other": 1}, np.array([np.nan, np.inf]), np.zeros(3)])
+def test_faults_are_left_to_other_checks(odd):
+    """They end neither with an error nor with a warning of numpy."""
+    remarks(box(2), [np.zeros(2), odd, np.array([1e300, -np.inf])], [None, "text", np.zeros(2)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_end_training_are_told():
+    """Beyond the range of float32 too, as GymEnvs has it; the largest number of float32 is one."""
+    ranges, large = ValueRanges(box(1)), float(np.finfo(np.float32).max)
+    for wrong in (np.nan, np.inf, -2 * large):
+        assert ranges.count(np.zeros(1), wrong).startswith(f"reward is {wrong}; it must be a finite number of float32")
+        assert ranges.count(np.array([wrong]), 0.0).startswith("observation is not finite in float32")
+    assert ranges.count(np.array([large]), -large) == ""
+    assert [what for what, _ in ranges.remarks()] == ["observations reach from 3.403e+38 to 3.403e+38", "rewards reach a magnitude of 3.403e+38"]
+
+def test_check_env_tells_them():
+    class Clock(gymnasium.Env):
+        observation_space, action_space = box(1), spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.now = START
+            return np.array([self.now]), {}
+
+        def step(self, action):
+            self.now += 1
+            return np.array([self.now]), 1e4, self.now >= START + 50, False, {}
+
+    notes = [finding.what for finding in check_env(Clock) if finding.ok is None]
+    assert [note.split()[0] for note in notes] == ["observations", "rewards", "float32", "different"], notes
+
+
+@pytest.mark.parametrize("observation", [None, "text", [None], object()])
+def test_what_is_no_number_is_left_to_other_checks(observation):
+    """None became NaN, and was said to be not finite."""
+    assert ValueRanges(box(1)).count(observation, 0.0) == ""
+
+
+def one_action(low, high):
+    return spaces.Box(np.float32(low), np.float32(high), (1,))
+
+
+@pytest.mark.parametrize(("low", "high", "share"), [
+    (15, 30, 0.0), (-30, -15, 0.0), (0, 0.001, 0.0004), (2, 3, 0.0214), (1e3, np.inf, 0.0), (-60, 60, 1.0)])
+def test_bounds_that_samples_of_a_standard_normal_miss_are_told(low, high, share):
+    """Against samples: fewer than 5 % are inside, or all are in less than a tenth of the range."""
+    samples = np.random.default_rng(0).standard_normal(100_000)
+    assert np.mean((samples > low) & (samples < high)) == pytest.approx(share, abs=2e-3)
+    words = "in a small part of this range" if share == 1 else "outside and become a bound"
+    assert unreached_actions(one_action(low, high)).startswith("an untrained policy samples action[0] near 0")
+    assert unreached_actions(one_action(low, high)).endswith(words)
+
+
+@pytest.mark.parametrize("space", [one_action(-1, 1), one_action(0, 1), one_action(-0.1, 0.1), one_action(-50, 50),
+                                   one_action(-np.inf, np.inf), one_action(0, np.inf), one_action(5, 5),
+                                   spaces.MultiDiscrete([10, 5], start=[15, 20]), spaces.Box(0, 1, (0,))])
+def test_other_bounds_are_not_told(space):
+    assert unreached_actions(space) == ""
+
+
+def test_the_part_and_the_number_of_an_action_are_named():
+    valve, heat = spaces.Box(0.0, 1.0, ()), spaces.Box(np.float32([0, 15]), np.float32([1, 30]))
+    assert "samples action['heat'][1] near 0" in unreached_actions(spaces.Dict({"heat": heat, "mode": spaces.Discrete(3)}))
+    assert "samples action[1] near 0" in unreached_actions(spaces.Tuple((valve, spaces.Box(15.0, 30.0, ()))))
+    assert unreached_actions(one_action(-300, 300), std=20.0) == "" == unreached_actions(valve)
+
+
+class Setpoint(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(15.0, 30.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize(("settings", "told"), [
+    ({}, True), ({"distribution": "squashed"}, False), ({"distribution": "beta"}, False), ({"log_std_init": 4.0}, False),
+    ({"make_agent": assemble}, False)])
+def test_training_tells_of_bounds_that_the_policy_does_not_reach(settings, told, tmp_path, caplog):
+    proximo.train("ppo_continuous_action", env=Setpoint, num_steps=16, num_minibatches=2, total_timesteps=16,
+                  logger="none", run_dir=tmp_path / "run", **settings)
+    assert any("Setpoint: an untrained policy samples action[0]" in one.message and "--distribution squashed" in one.message
+               for one in caplog.records) == told
+    assert any("an untrained policy samples action[0]" in finding.what for finding in check_env(Setpoint))
+
+
+class Loud(gymnasium.Env):
+    """Observations and rewards of one magnitude each."""
+
+    observation_space, action_space = box(2), spaces.Discrete(2)
+
+    def __init__(self, obs=1.0, reward=1.0):
+        self.values = obs, reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(2, self.values[0]), {}
+
+    def step(self, action):
+        return np.full(2, -self.values[0]), self.values[1], False, False, {}
+
+
+FEW = {"num_envs": 2, "num_steps": 8, "num_minibatches": 1, "logger": "none"}
+
+
+@pytest.mark.parametrize(("kwargs", "options", "told"), [
+    ({"obs": 5000.0}, {}, ["Loud: observations reach a magnitude of 5000, from which networks learn slowly. --norm-obs"]),
+    ({"reward": -200.0}, {}, ["Loud: rewards reach a magnitude of 200, from which networks learn slowly. --norm-reward"]),
+    ({"obs": -100.0, "reward": 100.0}, {}, []),
+    ({"obs": 5000.0, "reward": 200.0}, {"norm_obs": True, "norm_reward": True}, []),
+    ({"reward": 200.0}, {"norm_value": True}, []),
+    ({"obs": 5000.0}, {"make_agent": assemble}, [])])
+def test_training_tells_of_large_numbers_once(kwargs, options, told, tmp_path, caplog):
+    """After the first iteration, and not where they are scaled, or where a network of the program may do it."""
+    run = proximo.train(env=Loud, env_kwargs=kwargs, total_timesteps=32, run_dir=tmp_path / "run", **FEW, **options)
+    found = [one.getMessage() for one in caplog.records if "magnitude" in one.getMessage()]
+    assert [line.startswith(start) for line, start in zip(found, told, strict=True)] == [True] * len(told)
+    parts = {name: part for name, part in options.items() if name == "make_agent"}
+    caplog.clear()
+    proximo.resume(run, env=Loud, total_timesteps=48, **parts)
+    assert "magnitude" not in caplog.text
+
+
+def test_rows_that_are_not_valid_may_have_any_reward():
+    first, ones = FirstValues(), np.ones(2)
+    valid = np.array([True, False])
+    first.count(SimpleNamespace(obs=np.zeros((2, 3), np.float32), reward=np.array([7.0, 1e9]), valid=valid, mask=None))
+    first.count(SimpleNamespace(obs=np.full((2, 3), 255, np.uint8), reward=ones, valid=valid, mask=None))
+    assert (first.obs, first.reward) == (0.0, 7.0)

@@ -1,0 +1,60 @@
+"""Tests of --log-every: the lines of several iterations, against the lines of a run that writes each of them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from proximo.cli.main import main
+from proximo.runs.logs.log_window import Window
+from tests.support.runs import at_iteration, rows, same_logs, same_weights, terminate, train
+
+
+def numbers(folder, name="metrics.csv"):
+    """The lines of a CSV as numbers, NaN where there is none."""
+    return [{key: float(text) if text else math.nan for key, text in row.items()} for row in rows(folder, name)]
+
+
+def test_lines_are_means_over_the_iterations_since_the_last(tmp_path):
+    """Against the single lines of the same run, and the means of the episodes between two lines."""
+    whole, sparse = tmp_path / "whole", tmp_path / "sparse"
+    assert train(whole) == train(sparse, "--log-every", 4) == 0
+    assert same_weights(whole, sparse) and rows(whole, "episodes.csv") == rows(sparse, "episodes.csv")
+    single, lines, before = numbers(whole), numbers(sparse), 0
+    assert [line["iteration"] for line in lines] == [1, 4, 8, 10]
+    for line in lines:
+        part = single[before:int(line["iteration"])]
+        for name in ("losses/entropy", "losses/value_loss", "losses/grad_norm"):
+            assert line[name] == pytest.approx(np.mean([row[name] for row in part]), rel=1e-6)
+        for name in ("global_step", "charts/learning_rate"):
+            assert line[name] == part[-1][name]
+        returns = [row["return"] for row in numbers(whole, "episodes.csv") if before * 32 < row["step"] <= line["global_step"]]
+        assert line["charts/episodic_return"] == pytest.approx(np.mean(returns) if returns else math.nan, nan_ok=True)
+        before = int(line["iteration"])
+
+
+def test_a_resume_between_two_lines_changes_no_line(tmp_path, monkeypatch):
+    """Against a run that was not stopped; iteration 6 is between the lines of 4 and 8."""
+    assert train(tmp_path / "whole", "--log-every", 4) == 0
+    at_iteration(monkeypatch, 6, terminate)
+    assert train(tmp_path / "cut", "--log-every", 4) == 143
+    assert [row["iteration"] for row in rows(tmp_path / "cut", "metrics.csv")] == ["1", "4"]
+    assert main(["resume", str(tmp_path / "cut")]) == 0
+    assert same_weights(tmp_path / "whole", tmp_path / "cut") and same_logs(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_sums_survive_a_checkpoint():
+    """Against the mean of three values, and NaN where there was none."""
+    window = Window(5)
+    assert window.add(2, {"a": 1.0, "b": math.nan}, 0, last=False) is None
+    window = Window(5, json.loads(json.dumps(window.state())))
+    assert window.add(3, {"a": 2.0, "b": math.nan}, 0, last=False) is None
+    line = window.add(5, {"a": 6.0, "b": math.nan}, 0, last=False)
+    assert line is not None and line["a"] == 3.0 and math.isnan(line["b"]) and window.state() == {}
+
+
+def test_the_first_and_the_last_iteration_have_a_line():
+    """So that metrics.csv has its columns from the beginning, and ends where the run does."""
+    window = Window(100)
+    assert [k for k in range(1, 8) if window.add(k, {"a": 1.0}, 0, last=k == 7) is not None] == [1, 7]
