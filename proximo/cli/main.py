@@ -31,7 +31,7 @@ HELP = """usage: proximo COMMAND ...
   tune FILE                        search hyper-parameters
   pbt FILE                         population-based training: rounds, after which the worst copy the best
   profile [VARIANT] [ENV...]       where the time of an iteration goes, and what may make it shorter
-  rate RUN                         rate the checkpoints of a self-play run
+  rate RUN...                      rate the checkpoints of self-play runs
   eject VARIANT > my_ppo.py        print a variant as one standalone file
   list                             list variants and environments, and what is installed
   doctor                           find what is wrong with this installation, and how to fix it

@@ -16,10 +16,10 @@ from proximo.runs.logs.output import prepare_streams, silence, write_line
 
 OLD_GYMNASIUM = ("0.", "1.0")  # what the numbers of versions begin with that have too little
 NEEDS = {  # what a command needs, and how it is written
-    **dict.fromkeys(("resume", "eval", "watch", "export", "card", "rate"), ("the folder of a run", "RUN")),
+    **dict.fromkeys(("resume", "eval", "watch", "export", "card"), ("the folder of a run", "RUN")),
     "push": ("the folder of a run and a place", "RUN hub:USER/NAME|DIR"),
     "pull": ("a place and a new folder", "hub:USER/NAME|DIR RUN"), "verify": ("the folder of a shared model", "DIR"),
-    "live": ("folders of runs", "RUN...|DIR"), "plot": ("folders of runs", "RUN..."),
+    "live": ("folders of runs", "RUN...|DIR"), **dict.fromkeys(("plot", "rate"), ("folders of runs", "RUN...")),
     "report": ("the folder of a benchmark", "DIR"), "compare": ("two folders of runs", "OLD NEW"),
     "bench": ("a benchmark file, or --status DIR", "FILE"), "tune": ("a search file", "FILE"),
     "pbt": ("the file of a population", "FILE"), "eject": ("a variant", "VARIANT"),

@@ -1,24 +1,19 @@
 """The commands on a trained model or an environment: eval, watch, plot, rate and check-env."""
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.cli.arguments import AllowImport, RunFolder, arguments, check_least
 from proximo.cli.check_command import CheckArguments, check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run
 from proximo.cli.messages import folder_problems
-from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, metric_means, summarize, summarize_players
-from proximo.models.over_time import models_over_time
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_episode, record_video
-from proximo.models.read_folder import model_from
 from proximo.models.video import check_format
 from proximo.runs.folder.files import refuse_links
 from proximo.runs.folder.writing import write_json
@@ -102,22 +97,6 @@ class PlotArguments:
     """values that a point of the curve averages over; 0: 100 episodes, or one line of metrics.csv"""
 
 
-@dataclass
-class RateArguments:
-    """Let the checkpoints of a self-play run play against each other, and rate them."""
-
-    run: RunFolder
-    """folder of a self-play run"""
-    rounds: int = 2
-    """games of each pair from each side"""
-    most: int = 8
-    """checkpoints that play, evenly spread over training; the newest one always plays"""
-    seed: int = 1
-    """seed of the games"""
-    allow_import: AllowImport = ()
-    """modules and scripts that the run may import for its environment"""
-
-
 def model_command(name: str, words: list[str]) -> int:
     """Run one of these commands and return its exit code."""
     match name:
@@ -128,6 +107,8 @@ def model_command(name: str, words: list[str]) -> int:
         case "plot":
             return plot_command(arguments(PlotArguments, words, name))
         case "rate":
+            from proximo.cli.rate_command import RateArguments, rate_command
+
             return rate_command(arguments(RateArguments, words, name))
         case _:
             return check_command(arguments(CheckArguments, words, name))
@@ -189,35 +170,3 @@ def plot_command(args: PlotArguments) -> int:
     check_least(args, *wrong, window=0)
     print(plot(args.runs, args.out, args.window or None, args.metric))
     return 0
-
-
-def rate_command(args: RateArguments) -> int:
-    """Rate the checkpoints of a self-play run, print the ratings and write them to RUN/rating."""
-    from proximo.models.rate import model_player, play_selfplay, random_player, rate, write_ratings
-
-    check_least(args, *missing_run(args.run), rounds=1, most=1, seed=0)
-    model, parts = load_run(args.run, args.allow_import)
-    rows = parts.rows_per_game(model.cfg)
-    if rows == 1:
-        raise UsageError(f"{args.run} is a run of {model.variant} in {printable(model.cfg.env_id)}, which has one "
-                         "player. Only runs of self-play can be rated: ppo_pettingzoo_ma_atari, and files with "
-                         "from_parallel_env.")
-    play = play_selfplay(partial(parts.make_envs, replace(model.cfg, env_workers=0, env_groups=1)), rows)
-    space = model.spec.action_space
-    players = [random_player(space)] if isinstance(space, (Discrete, MultiDiscrete)) else []
-    for steps, tree in evenly_spread(models_over_time(args.run), args.most):
-        players.append(model_player(model_from(tree, model.cfg, parts.make_actor), steps))
-    ratings, games = rate(players, play, args.rounds, args.seed)
-    folder = args.run / "rating"
-    refuse_links([folder, folder / "rating.json", folder / "rating.png"])
-    write_ratings(ratings, games, folder)
-    for line in sorted(ratings, key=lambda rating: -rating.mu):
-        print(f"{line.name:>20}  {line.mu:6.2f} +- {line.sigma:.2f}   won {line.won}, drawn {line.drawn}, "
-              f"lost {line.lost}")
-    print(args.run / "rating" / "rating.png")
-    return 0
-
-
-def evenly_spread(items: list[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spread and in order, always with the last one."""
-    return [items[i] for i in sorted({round(x) for x in np.linspace(len(items) - 1, 0, most)})] if items else []

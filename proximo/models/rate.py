@@ -1,4 +1,4 @@
-"""Rate the checkpoints of a self-play run by games, because returns of a zero-sum game say nothing about skill."""
+"""Rate the checkpoints of self-play runs by games, because returns of a zero-sum game say nothing about skill."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -33,6 +33,8 @@ class Contestant(NamedTuple):
     act: Act
     begin: Callable[[int], None] = begin_nothing
     """called before each game with a seed of that game and side: clears the recurrent state and restarts the noise"""
+    run: str = ""
+    """which run it is of, if those of several play"""
 
 
 class Game(NamedTuple):
@@ -56,6 +58,8 @@ class Rating(NamedTuple):
     won: int
     drawn: int
     lost: int
+    run: str = ""
+    """that of the contestant"""
 
 
 def rate(models: Sequence[Contestant], play: PlayGame, rounds: int = 2,
@@ -113,7 +117,7 @@ def rate_games(models: Sequence[Contestant], games: Sequence[Game]) -> list[Rati
     for model in models:
         won, drawn, lost = results[model.name]
         ratings.append(Rating(name=model.name, steps=model.steps, mu=skill[model.name].mu,
-                              sigma=skill[model.name].sigma, won=won, drawn=drawn, lost=lost))
+                              sigma=skill[model.name].sigma, won=won, drawn=drawn, lost=lost, run=model.run))
     return ratings
 
 
@@ -199,15 +203,16 @@ def write_ratings(ratings: Sequence[Rating], games: Sequence[Game], folder: Path
 
 @plain_style()
 def draw_ratings(ratings: Sequence[Rating], path: Path) -> None:
-    """Draw ratings over training with two standard deviations; players without training are horizontal lines."""
+    """Draw ratings over training with two standard deviations, a line for each run; others are horizontal lines."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.subplots()
-    trained = sorted((rating.steps, rating.mu, rating.sigma) for rating in ratings if rating.steps is not None)
-    axes.errorbar([steps for steps, _, _ in trained], [mu for _, mu, _ in trained],
-                  [2 * sigma for _, _, sigma in trained], marker="o", capsize=3, label="checkpoints")
+    for run in dict.fromkeys(rating.run for rating in ratings if rating.steps is not None):
+        steps, mu, sigma = zip(*sorted((rating.steps, rating.mu, rating.sigma) for rating in ratings
+                                       if rating.steps is not None and rating.run == run))
+        axes.errorbar(steps, mu, 2 * np.array(sigma), marker="o", capsize=3, label=run or "checkpoints")
     for rating in ratings:
         if rating.steps is None:
             axes.axhline(rating.mu, linestyle="--", color="tab:gray", label=rating.name)

@@ -238,6 +238,48 @@ def test_rate_takes_games_of_a_file_and_their_masks(tmp_path, capsys):
     assert "this game has 3 players. Only games of two players can be rated." in capsys.readouterr().err
 
 
+def test_rate_of_several_runs(tmp_path, capsys, monkeypatch):
+    """The newest agents of runs with other networks and normalisation play in one game; each pair from both sides."""
+    (tmp_path / "nim.py").write_text(NIM.replace("PLAYERS", "2"))
+    words = ("--env-file", tmp_path / "nim.py", "--num-envs", 4, "--checkpoint-every", 1, "--total-timesteps", 128)
+    for name, more in {"a": (), "b": ("--recurrent", "gru"), "c": ("--norm-obs",)}.items():
+        assert train(tmp_path / name / "seed1", *words, *more) == 0
+    monkeypatch.chdir(tmp_path)
+    runs = ["a/seed1", "b/seed1", str(tmp_path / "c" / "seed1")]
+    capsys.readouterr()
+    assert main(["rate", *runs, "--allow-import", "nim.py"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "rating/rating.png"
+    kept = json.loads((tmp_path / "rating" / "rating.json").read_text())
+    assert [(one["name"], one["run"]) for one in kept["ratings"]] == [
+        ("random", ""), *((f"{name}/seed1, 128 steps", f"{name}/seed1") for name in "abc")]
+    pairs = [(game["first"], game["second"]) for game in kept["games"]]
+    assert len(pairs) == 24 and len({*pairs}) == 12 and {(two, one) for one, two in pairs} == {*pairs}
+    assert main(["rate", *runs[:2], "--most", "2", "--rounds", "1", "--out", "both", "--allow-import", "nim.py"]) == 0
+    assert [one["steps"] for one in json.loads((tmp_path / "both" / "rating.json").read_text())["ratings"]] == [
+        None, 64, 128, 64, 128]
+
+
+def test_rate_refuses_runs_of_other_games(tmp_path, selfplay, run, capsys):
+    """A setting of the game that differs is named; so is a run that is given twice, also by another path."""
+    words = (*SELFPLAY, "--num-envs", 4, "--total-timesteps", 64, "--frame-stack", 2)
+    assert train(tmp_path / "stacked", *words, variant="ppo_pettingzoo_ma_atari") == 0
+    (tmp_path / "file").touch()
+    capsys.readouterr()
+    assert main(["rate", str(selfplay), str(tmp_path / "stacked"), str(run)]) == 2
+    one, two = capsys.readouterr().err.splitlines()
+    assert one == f"proximo: {tmp_path / 'stacked'} and {selfplay} cannot play against each other: frame_stack is 2 " \
+                  "there and 4 here. Give runs of the same game."
+    assert two.startswith(f"proximo: {run} is a run of ppo in CartPole-v1, which has one player.")
+    again = selfplay / ".." / selfplay.name
+    assert main(["rate", str(selfplay), str(again), "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"proximo: {again} is given twice. Give each run once.",
+        f"proximo: --out {tmp_path / 'file'} is a file. Name a folder."]
+    assert main(["rate", "--rounds", "2"]) == 2
+    assert capsys.readouterr().err == "proximo: rate needs folders of runs: `proximo rate RUN...`. `proximo rate " \
+                                      "--help` explains it.\n"
+
+
 def test_rate_refuses_an_environment_of_one_player(run, capsys):
     assert main(["rate", str(run)]) == 2
     assert "in CartPole-v1, which has one player. Only runs of self-play can be rated: ppo_pettingzoo_ma_atari, and " \
