@@ -49,9 +49,13 @@ def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource
 def named_source(cfg: Config, name: str, file: str = "") -> EnvSource:
     """Return the same for environments whose name and file are known. Warns of arguments in JSON, which are texts."""
     warn_of_json(cfg.env_kwargs)
-    images = PLAIN if cfg.limits.emulator else ImageSettings(*(getattr(cfg, field) for field in IMAGES))
-    return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers, images=images,
-                     metrics=cfg.info_metrics)
+    return EnvSource(name=name, file=file, kwargs=cfg.env_kwargs, wrappers=cfg.env_wrappers,
+                     images=image_settings(cfg), metrics=cfg.info_metrics)
+
+
+def image_settings(cfg: Config) -> ImageSettings:
+    """Return the image settings of a configuration; those that change nothing for emulators."""
+    return PLAIN if cfg.limits.emulator else ImageSettings(cfg.frame_skip, cfg.grayscale, cfg.resize, cfg.frame_stack)
 
 
 def preprocessing(cfg: Config) -> dict[str, Any]:

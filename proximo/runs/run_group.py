@@ -92,14 +92,13 @@ def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) ->
              if is_sweep and fact.sweep and len({getattr(cfg, name) for cfg in cfgs}) > 1]
     if both := [name for name in (*swept, "seed") if name in changed]:
         raise UsageError(f"{', '.join(both)}: the runs in {base} differ in it. Leave it out, or resume one of them.")
+    advice = f"Resume them one by one: proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}"
     others = [name for name in facts(cfgs[0]) if name not in ("seed", "run_dir", "logger", *swept)]
     if differs := [name for name in others if any(getattr(cfg, name) != getattr(cfgs[0], name) for cfg in cfgs)]:
-        raise UsageError(f"The runs in {base} differ in {', '.join(differs)}: one of them was continued alone. Resume "
-                         f"them one by one: proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
+        raise UsageError(f"The runs in {base} differ in {', '.join(differs)}: one of them was continued alone. "
+                         f"{advice}")
     if not (is_sweep or seeds == [*range(seeds[0], seeds[0] + len(seeds))]):
-        kind = "proximo sweep" if is_sweep else "--num-seeds command"
-        raise UsageError(f"The runs in {base} are not those of one {kind} (seeds {seeds}). Resume them one by one: "
-                         f"proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
+        raise UsageError(f"The runs in {base} are not those of one --num-seeds command (seeds {seeds}). {advice}")
 
 
 def same_iteration(runs: Sequence[Run], newest: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:

@@ -12,6 +12,7 @@ from proximo.errors import EnvError, UsageError, reading_checkpoint, warn_once
 from proximo.protocols import MakeEnvs, VecEnv
 
 SET_ATTRIBUTES = "set_attributes"  # of a snapshot
+READING = ("get_wrapper_attr", "has_wrapper_attr")  # a program may change what they return, if it is no copy
 UNCHANGEABLE = (bool, int, float, str, np.generic, type(None))  # a program cannot change such a result
 
 
@@ -61,7 +62,7 @@ class KeptAttributes:
 
     def changed(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], found: Sequence[Any]) -> bool:
         """Note a call of call_envs. Return whether environments that are made again may lack what it has changed."""
-        if name in ("get_wrapper_attr", "has_wrapper_attr"):
+        if name in READING:
             return not all(isinstance(one, UNCHANGEABLE) for one in found)
         given = dict(zip(("name", "value"), arguments)) | dict(options)
         if name != "set_wrapper_attr" or not {"name", "value"} <= given.keys() or not isinstance(given["name"], str):

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from proximo.envs.state.kept_attributes import KeptAttributes
+from proximo.envs.state.kept_attributes import READING, KeptAttributes
 from proximo.envs.workers.ends import find_dead, kill_all
 from proximo.envs.workers.envs import WorkerEnvs
 from proximo.envs.workers.process import MakeRows, run_worker
@@ -21,7 +21,6 @@ from proximo.errors import EnvError, ProximoError, warn
 from proximo.protocols import Step
 
 BEFORE = ("keeps_state", "set_state")  # what is called before training: a worker that is lost then is not replaced
-READING = ("get_wrapper_attr", "has_wrapper_attr")  # methods whose results are copies, so that they change nothing
 
 
 class WritingPipe:
