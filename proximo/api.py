@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from proximo.protocols import LossFn, MakeAgent
     from proximo.runs.callbacks import Callback
-    from proximo.runs.check.check_env import Finding
+    from proximo.runs.check.env import Finding
     from proximo.runs.session import Session
     from proximo.runs.settings.keywords import Changes, Fields, SweepFields
     from proximo.types import Iteration
@@ -205,7 +205,7 @@ def check_env(env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" =
     Raises:
         UsageError: The environment cannot be made.
     """
-    from proximo.runs.check.check_env import check_env
+    from proximo.runs.check.env import check_env
     from proximo.runs.settings.arguments import checked_values
     from proximo.runs.settings.resolve import with_changes
 

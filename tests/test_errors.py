@@ -38,7 +38,7 @@ from proximo.errors import (
 from proximo.on_torch.loss import ppo_loss
 from proximo.problems import config_problems
 from proximo.runs.folder.checkpoint import checkpoints, load_tree, save_tree
-from proximo.runs.interrupts.interrupt import interrupt_on_sigterm
+from proximo.runs.interrupts.sigterm import interrupt_on_sigterm
 from proximo.runs.session import Session
 from tests.support.probes import Truncated
 from tests.support.run_folders import RunFolder

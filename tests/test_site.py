@@ -15,7 +15,7 @@ from proximo.cli.main import COMMANDS, main
 from proximo.config import Config
 from proximo.facts import facts
 from proximo.protocols import Episode, Spec, Step, VecEnv
-from proximo.runs.check.check_env import Finding
+from proximo.runs.check.env import Finding
 from proximo.runs.presets import presets
 from proximo.types import FinishedEpisodes, Iteration, LossInputs
 

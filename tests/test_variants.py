@@ -12,7 +12,6 @@ import torch
 
 import proximo
 from proximo.cli.main import main
-from proximo.envs.brax import BraxEnvs
 from proximo.types import RolloutBuffer
 
 SUMMARY = {"variant", "env_id", "seed", "framework", "steps", "episodes", "episodic_return_mean", "episodic_return_std",
@@ -105,6 +104,8 @@ def some_observations(spec):
 def test_batched_simulation_exchanges_torch_tensors(tmp_path, monkeypatch):
     """Actions, observations and rewards are tensors, without a copy through numpy: they share the memory of JAX."""
     pytest.importorskip("brax")
+    from proximo.envs.brax_pure import BraxEnvs
+
     step, put, raw, seen = BraxEnvs.step, RolloutBuffer.put, [], []
 
     def recorded_step(self, action):

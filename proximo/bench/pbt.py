@@ -29,7 +29,7 @@ from proximo.runs.folder.checkpoint import newest_checkpoint, remove_checkpoints
 from proximo.runs.folder.files import POPULATION_FILE, read_json, refuse_links
 from proximo.runs.folder.lock import locked
 from proximo.runs.folder.writing import reason
-from proximo.runs.interrupts.interrupt import interrupt_on_sigterm
+from proximo.runs.interrupts.sigterm import interrupt_on_sigterm
 
 NO_SCORE = ' (no episode has ended in the round before: use longer rounds, or metric = "evaluation")'
 NOT_COPIED = ("summary.json", "eval.json", ".lock", "videos")  # of a run that another member continues

@@ -27,7 +27,7 @@ from proximo.bench.task import (
     stop_all,
     stopped_on_fault,
 )
-from proximo.envs.custom.search_path import path_variables
+from proximo.envs.workers.search_path import path_variables
 from proximo.errors import FilesError, PeerError, UsageError, notify
 from proximo.runs.folder.checkpoint import checkpoints
 from proximo.runs.folder.lock import locked

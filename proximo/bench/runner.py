@@ -30,7 +30,7 @@ from proximo.envs.machine.cores import cpu_model, usable_cores
 from proximo.errors import UsageError, notify, warn
 from proximo.runs.command_line import command_line, pasted
 from proximo.runs.folder.lock import locked
-from proximo.runs.interrupts.interrupt import interrupt_on_sigterm, interrupted_code
+from proximo.runs.interrupts.sigterm import interrupt_on_sigterm, interrupted_code
 
 
 def bench(file: str | Path, seeds: int | Sequence[int] | None = None, where: Where = HERE, out: str | Path = "",

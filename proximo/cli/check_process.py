@@ -12,11 +12,11 @@ from typing import Any
 
 from proximo.cli.messages import printed_messages
 from proximo.config import Config
-from proximo.envs.custom.search_path import remove_path_variable, trusted_modules
 from proximo.envs.time_limit import OBSERVER, overdue
 from proximo.envs.workers.ends import end_with_parent, kill_all
+from proximo.envs.workers.search_path import remove_path_variable, trusted_modules
 from proximo.errors import ProximoError
-from proximo.runs.check.check_env import Finding, failure, iter_findings
+from proximo.runs.check.env import Finding, failure, iter_findings
 
 GRACE_SECONDS = 5.0  # that the child has to end a call after its limit, and to end itself
 POLL_SECONDS = 0.1

@@ -11,7 +11,7 @@ from proximo.bench.live.server import HERE, NAMES_OF_HERE, PORT, LiveServer
 from proximo.bench.live.text import show_text
 from proximo.cli.arguments import arguments, check_least
 from proximo.errors import notify, warn
-from proximo.runs.interrupts.interrupt import TerminatedError
+from proximo.runs.interrupts.sigterm import TerminatedError
 
 
 @dataclass

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from proximo.cli.messages import check_words, exit_code
-from proximo.envs.custom.search_path import hide_matplotlibrc, remove_path_variable
+from proximo.envs.workers.search_path import hide_matplotlibrc, remove_path_variable
 from proximo.errors import UsageError, nearest
 from proximo.runs.interrupts.unbroken import unbroken_imports
 from proximo.runs.logs.output import end_now

@@ -11,7 +11,7 @@ from pathlib import Path
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.folder.files import is_folder
 from proximo.runs.folder.writing import FULL, READ_ONLY, reason, remedy
-from proximo.runs.interrupts.interrupt import interrupt_on_sigterm, interrupted_code
+from proximo.runs.interrupts.sigterm import interrupt_on_sigterm, interrupted_code
 from proximo.runs.logs.output import prepare_streams, silence, write_line
 
 OLD_GYMNASIUM = ("0.", "1.0")  # what the numbers of versions begin with that have too little

@@ -1,12 +1,16 @@
-"""A batch of raw Brax environments as a PureEnv: ends, first states and episode statistics inside the compiled step."""
+"""Raw Brax environments as a batch: a PureEnv with ends, first states and statistics of episodes, and a VecEnv."""
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from gymnasium.spaces import Box
+from jax import numpy as jnp
 
 from proximo.envs.episodes import Running, count_episodes, start_episodes
-from proximo.protocols import Episode, Step
+from proximo.envs.pure import pack_tree, unpack_tree
+from proximo.errors import EnvError
+from proximo.protocols import Array, Episode, FrameStack, Play, Step
 
 EPISODE_LENGTH = 1000  # steps after which an episode is truncated, as in Brax's own training
 BANK_SIZE = 1024  # first states that are prepared at a time
@@ -43,8 +47,6 @@ class BraxPure:
 
     def __init__(self, env: Any, num_envs: int, renew_every: int, reward_scaler: float,
                  episode_length: int = EPISODE_LENGTH) -> None:
-        import jax
-
         self.env, self.num_envs, self.renew_every = env, num_envs, renew_every
         self.reward_scaler, self.episode_length = reward_scaler, episode_length
         self.bank_size = min(num_envs, BANK_SIZE)
@@ -54,15 +56,11 @@ class BraxPure:
         self.metric_names = tuple(name for name in METRICS if name in shapes.metrics)
 
     def reset(self, key: Any) -> tuple[BraxState, Step]:
-        import jax
-
         parts = jax.lax.map(lambda part: self.first_states(key, -1 - part), self.parts())
         return self.begin(key, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts))
 
     def step(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
         """See PureEnv.step. `action` is (N, A) and is clipped to [-1, 1]."""
-        import jax
-
         number = state.time // self.renew_every
         bank = jax.lax.cond(state.time % self.renew_every == 0, lambda: self.first_states(state.key, number),
                             lambda: state.bank)
@@ -74,17 +72,12 @@ class BraxPure:
 
     def first_states(self, key: Any, number: Any) -> Any:
         """Return bank `number` of K first states. Numbers below 0 are used when the run begins."""
-        import jax
-
         keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), number), self.bank_size)
         states = jax.vmap(self.env.reset)(keys)
         return jax.tree.map(lambda x: x.astype(x.dtype), states)  # no weak types, which would compile step() twice
 
     def begin(self, key: Any, env: Any) -> tuple[BraxState, Step]:
         """Return the first state and Step. `env` has at least N first states."""
-        import jax
-        from jax import numpy as jnp
-
         bank = jax.tree.map(lambda x: x[:self.bank_size], env)
         env = jax.tree.map(lambda x: x[:self.num_envs], env)
         running = start_episodes(self.num_envs, jnp)
@@ -97,9 +90,6 @@ class BraxPure:
 
     def advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step]:
         """Step without renewing the bank. Episodes that end begin again from it."""
-        import jax
-        from jax import numpy as jnp
-
         after = jax.vmap(self.env.step)(state.env, jnp.clip(action, -1.0, 1.0))
         reward = after.reward.astype(jnp.float32)
         terminated = after.done.astype(bool)
@@ -119,3 +109,93 @@ class BraxPure:
                     episode=episode,
                     metrics={name: after.metrics[name].astype(jnp.float32) for name in self.metric_names})
         return state._replace(env=env, time=state.time + 1, running=running), step
+
+
+class BraxEnvs:
+    """BraxPure as a VecEnv: the same numbers, compiled step by step.
+
+    Actions may be torch tensors too, whose memory is shared through DLPack.
+    """
+
+    arrays = "jax"
+    play: Play = "inside"
+    keeps_state = True
+    observation_space = None
+    frames: FrameStack | None = None
+
+    def __init__(self, pure: BraxPure, env_id: str, seed: int) -> None:
+        self.pure, self._env_id = pure, env_id
+        self.num_envs, self.obs_shape, self.obs_dtype = pure.num_envs, pure.obs_shape, pure.obs_dtype
+        self.action_space, self.players, self.metric_names = pure.action_space, pure.players, pure.metric_names
+        self.render_fps: float | None = 1 / pure.env.dt if hasattr(pure.env, "dt") else None
+        self.key = self._to_device(jax.random.PRNGKey(seed))
+        self._first_states, self._advance = jax.jit(pure.first_states), jax.jit(self._checked_advance)
+        self._state: Any = None
+        self._renderer: Any = None
+
+    def reset(self) -> Step:
+        """Begin all environments again from the seed."""
+        parts = [self._first_states(self.key, -1 - int(part)) for part in self.pure.parts()]
+        begun = self.pure.begin(self.key, jax.tree.map(lambda *part: jnp.concatenate(part), *parts))
+        step: Step
+        self._state, step = self._to_device(begun)
+        return step
+
+    def step(self, action: Array) -> Step:
+        """See VecEnv.step. `action` is (N, A)."""
+        time = int(self._state.time)
+        if time % self.pure.renew_every == 0:
+            bank = self._to_device(self._first_states(self._state.key, time // self.pure.renew_every))
+            self._state = self._state._replace(bank=bank)
+        self._state, step, finite = self._advance(self._state, self._to_jax(action))
+        if not bool(finite.all()):  # waits for the step: `action`, which is shared with torch, may change from here on
+            raise EnvError(f"environment {int(finite.argmin())} ({self._env_id}), step {time}: observation or "
+                           "reward is not finite (NaN or infinity), because the action was not finite or the "
+                           "simulation is not stable")
+        return step
+
+    def _checked_advance(self, state: BraxState, action: Any) -> tuple[BraxState, Step, Any]:
+        state, step = self.pure.advance(state, action)
+        after: Any = step.final_obs
+        return state, step, jnp.isfinite(after).all(1) & jnp.isfinite(step.reward)
+
+    def _to_jax(self, action: Array) -> Array:
+        action = jnp.from_dlpack(action.detach().contiguous()) if hasattr(action, "detach") else jnp.asarray(action)
+        shape = (self.num_envs, *self.action_space.shape)
+        if action.shape != shape:
+            raise EnvError(f"{self._env_id}: actions have shape {tuple(action.shape)}; they must have shape {shape}")
+        return action
+
+    def _to_device(self, tree: Any) -> Any:
+        """Commit arrays to the device, as those from torch are. Otherwise functions would be compiled a second time."""
+        return jax.device_put(tree, jax.local_devices()[0])
+
+    def state(self) -> dict[str, Any]:
+        """See VecEnv.state: every array by its path in the state."""
+        return pack_tree(self._state)
+
+    def load(self, state: dict[str, Any]) -> None:
+        if self._state is None:
+            self.reset()
+        self._state = self._to_device(unpack_tree(state, self._state))
+
+    def render(self) -> np.ndarray | None:
+        """Return a picture (240, 320, 3) uint8 by MuJoCo's renderer; None for the task "fast", which has no body."""
+        if not hasattr(self.pure.env, "sys"):
+            return None
+        import mujoco
+
+        model, body = self.pure.env.sys.mj_model, self._state.env.pipeline_state
+        if self._renderer is None:
+            self._renderer = mujoco.Renderer(model, height=240, width=320)
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = np.asarray(body.q[0]), np.asarray(body.qd[0])
+        mujoco.mj_forward(model, data)
+        self._renderer.update_scene(data, camera=0 if model.ncam else -1)
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Close the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None

@@ -13,7 +13,7 @@ from proximo.envs.envpool_ends import death_rule, separate_ends
 from proximo.envs.envpool_ids import envpool_id, import_envpool, load_libraries, pool_threads
 from proximo.envs.episodes import EpisodeCounter
 from proximo.errors import EnvError, UsageError, notify_once, warn
-from proximo.protocols import Episode, FrameStack, Play, Step
+from proximo.protocols import FrameStack, Play, Step
 from proximo.variants import Atari
 
 
@@ -189,16 +189,12 @@ class PoolEnvs:
             reward = np.where(valid, reward, np.float32(0))
         self._check_finite(obs, reward)
         self._over = over
-        episode = self._count(reward, over, truncated, valid, info)
+        if self._atari and over.any():  # a lost life does not end the game
+            over = over & (truncated | info["terminated"].astype(bool))
+        episode = self._episodes.count(reward, over if over.any() else None, valid)
         return Step(obs=obs, first=fillers, mask=self._reader.mask(raw),
                     reward=np.sign(reward) if self.clips_rewards else reward, terminated=terminated,
                     truncated=truncated, final_obs=None, valid=valid, episode=episode, metrics={})
-
-    def _count(self, reward: np.ndarray, over: np.ndarray, truncated: np.ndarray, valid: np.ndarray,
-               info: dict[str, np.ndarray]) -> Episode:
-        if self._atari and over.any():
-            over = over & (truncated | info["terminated"].astype(bool))
-        return self._episodes.count(reward, over if over.any() else None, valid)
 
     def _check_finite(self, obs: np.ndarray, reward: np.ndarray) -> None:
         if not np.isfinite(reward).all() or (obs.dtype.kind == "f" and not np.isfinite(obs).all()):

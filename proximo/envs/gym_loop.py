@@ -16,7 +16,7 @@ from proximo.envs.gym_checks import check_envs, converted_answer, converted_obs,
 from proximo.envs.images import check_repeats, frames_of
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.state.check import replays_exactly
-from proximo.envs.state.env_state import get_env_state, set_env_states, warn_if_opaque
+from proximo.envs.state.gym import get_env_state, set_env_states, warn_if_opaque
 from proximo.envs.time_limit import close_env, make_into
 from proximo.errors import AnswerError, EnvError, UsageError, what_failed
 from proximo.protocols import Play, Step
@@ -201,13 +201,9 @@ class GymEnvs:
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
-    @property
-    def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
-        return self._replays
-
     @cached_property
-    def _replays(self) -> bool:
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy."""
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:

@@ -38,11 +38,7 @@ class EnvSource(NamedTuple):
 
 
 def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource:
-    """Return how the environments of a configuration are made.
-
-    Args:
-        cfg: Its `env_id` and the fields of ENV_FIELDS and IMAGES are read.
-        find_id: Returns the id that Gymnasium makes from `env_id`.
+    """Return how the environments of a configuration are made, whose id `find_id` turns into that of Gymnasium.
 
     Raises:
         UsageError: The id is unknown, or the file does not have the environment.
@@ -84,10 +80,8 @@ def make_from_source(source: EnvSource) -> gym.Env:
         EnvError: Making the environment fails for another reason.
     """
     values = kwargs_of(source.kwargs)
-    if not source.file:
-        return finish_env(make_registered(source.name, values), source)
-    module = load_script(split_file(source.file)[0])
-    if source.name in registry:
+    module = load_script(split_file(source.file)[0]) if source.file else None
+    if module is None or source.name in registry:
         return finish_env(make_registered(source.name, values), source)
     env = call_maker(getattr(module, source.name), source, values)
     if not isinstance(env, gym.Env):
@@ -104,7 +98,8 @@ def call_maker(make: Callable[..., Any], source: EnvSource, values: dict[str, An
     except (Exception, SystemExit) as error:
         check_arguments(source.name, error)
         kind = UsageError if isinstance(error, TypeError) and values else EnvError
-        raise kind(f"{source.name} could not be made{_with(source.kwargs)}: {with_place(error)}") from error
+        given = f" with env_kwargs {' '.join(source.kwargs)}" if source.kwargs else ""
+        raise kind(f"{source.name} could not be made{given}: {with_place(error)}") from error
 
 
 def finish_env(env: gym.Env, source: EnvSource) -> gym.Env:
@@ -170,10 +165,6 @@ def check_env_fields(cfg: Config) -> None:
     """Raise UsageError for values of wrong types or out of range, and texts of env_kwargs and env_wrappers."""
     if wrong := type_problems(cfg) or [*range_problems(cfg), *source_problems(cfg)]:
         raise UsageError("\n".join(wrong))
-
-
-def _with(kwargs: Collection[str]) -> str:
-    return f" with env_kwargs {' '.join(kwargs)}" if kwargs else ""
 
 
 def single_env_problems(cfg: Config, engine: str) -> list[str]:

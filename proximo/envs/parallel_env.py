@@ -18,7 +18,7 @@ from proximo.envs.gym_source import EnvSource, call_maker, kwargs_of
 from proximo.envs.parallel_game import ParallelGame, Seen
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.state.check import replays_exactly
-from proximo.envs.state.env_state import warn_if_opaque
+from proximo.envs.state.gym import warn_if_opaque
 from proximo.envs.time_limit import close_env
 from proximo.errors import EnvError, UsageError
 from proximo.protocols import FrameStack, Play, Step
@@ -195,13 +195,9 @@ class ParallelGames:
         g, k = divmod(row, len(self.players))
         return self._games[g].fault(k, cause)
 
-    @property
-    def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
-        return self._replays
-
     @cached_property
-    def _replays(self) -> bool:
+    def keeps_state(self) -> bool:
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy."""
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:

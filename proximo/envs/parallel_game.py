@@ -7,7 +7,7 @@ import numpy as np
 
 from proximo.envs.custom.parallel_checks import agents_of, answer_of_step, name_of_game, number
 from proximo.envs.gym_checks import reset_answer, terminal
-from proximo.envs.state.env_state import get_env_state, set_env_state
+from proximo.envs.state.gym import get_env_state, set_env_state
 from proximo.errors import EnvError, ProximoError, what_failed
 
 
@@ -35,10 +35,6 @@ class ParallelGame:
         env: The ParallelEnv.
         agents: (P,) their names.
         acting: (P,) bool, which of them take part in the next step.
-
-    Args:
-        env: The ParallelEnv.
-        number: Of the game, for error messages.
     """
 
     def __init__(self, env: Any, number: int) -> None:

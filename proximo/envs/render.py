@@ -56,15 +56,16 @@ def gl_advice(error: BaseException) -> str:
             "checks what this machine has.")
 
 
-def env_fps(env: gymnasium.Env) -> float | None:
+def env_fps(env: Any) -> float | None:
     """Return the pictures per second that show an environment at its own speed: what its metadata says.
 
     There is one picture for each step, therefore a frame skip divides them. For dm_control, shimmy writes the
-    milliseconds of a step into the metadata, so the time of a step is asked for.
+    milliseconds of a step into the metadata, so the time of a step is asked for. A game of PettingZoo may have no
+    metadata.
     """
-    given, layer, bare = env.metadata.get("render_fps"), env, env.unwrapped
+    given, layer, bare = (getattr(env, "metadata", None) or {}).get("render_fps"), env, env.unwrapped
     if type(bare).__module__ == "shimmy.dm_control_compatibility":
-        given = 1 / bare._env.control_timestep()  # type: ignore[attr-defined]
+        given = 1 / bare._env.control_timestep()
     if not isinstance(given, Real) or not 0 < (fps := float(given)) < math.inf:
         return None
     while isinstance(layer, gymnasium.Wrapper):

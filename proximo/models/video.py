@@ -12,7 +12,7 @@ import numpy as np
 
 from proximo.errors import FilesError, UsageError, first_line, warn
 from proximo.runs.folder.writing import whole_file
-from proximo.runs.interrupts.interrupt import interrupt_on_sigterm
+from proximo.runs.interrupts.sigterm import interrupt_on_sigterm
 
 SMALLEST_SIDE = 240
 FASTEST_GIF = 50  # frames per second; browsers slow a GIF with shorter frames down to 10

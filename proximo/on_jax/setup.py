@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
-from proximo.envs.state.env_state import announce_rebuilds
+from proximo.envs.state.gym import announce_rebuilds
 from proximo.errors import UsageError
 from proximo.on_jax.checks import check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of

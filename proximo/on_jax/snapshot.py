@@ -10,7 +10,7 @@ from proximo.config import Config
 from proximo.envs.arrays.moments import Statistics
 from proximo.envs.normalize import pack_statistics, unpack_statistics
 from proximo.envs.pure import check_state, pack_tree, unpack_tree
-from proximo.envs.state.env_state import check_masks
+from proximo.envs.state.gym import check_masks
 from proximo.errors import UsageError
 from proximo.models.weights import SAME_NETWORK
 from proximo.on_jax.train_step import TrainState

@@ -11,7 +11,7 @@ from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
-from proximo.envs.state.env_state import announce_rebuilds, has_envs
+from proximo.envs.state.gym import announce_rebuilds, has_envs
 from proximo.errors import UsageError, warn
 from proximo.on_torch.compile.compiled import Compiler, compile_collect, compile_gradient, compile_step, usable_compiler
 from proximo.on_torch.custom_loss import with_names, with_network

@@ -9,7 +9,7 @@ from torch import nn
 
 from proximo.config import Config
 from proximo.envs.normalize import continue_statistics, pack_statistics, unpack_statistics
-from proximo.envs.state.env_state import check_masks
+from proximo.envs.state.gym import check_masks
 from proximo.errors import UsageError, reading_checkpoint
 from proximo.models.weights import SAME_NETWORK, check_weights
 from proximo.on_torch.learner import Adam

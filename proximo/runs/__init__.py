@@ -1,1 +1,1 @@
-"""The life of one run: session, log, console and checkpoints."""
+"""The life of a run: session, start and resume, callbacks, evaluation, what a program calls."""

@@ -71,17 +71,12 @@ class CustomParts(NamedTuple):
     def playing_parts(self, variant: str, framework: str) -> Parts:
         """Return the parts with which a trained model plays: torch acts, and steps the environments from outside.
 
-        Args:
-            variant: The name of the variant.
-            framework: The framework of `make_agent`.
+        The framework is that of `make_agent`.
         """
         usual = parts_of(variant, "torch")
+        actor = partial(_actor_class(framework), self.make_agent) if self.make_agent else usual.make_actor
         return usual._replace(make_envs=self.make_envs or usual.make_envs,
-                              rows_per_game=self.rows_per_game or usual.rows_per_game,
-                              make_actor=self._make_actor(framework) or usual.make_actor)
-
-    def _make_actor(self, framework: str) -> Callable[..., Any] | None:
-        return None if self.make_agent is None else partial(_actor_class(framework), self.make_agent)
+                              rows_per_game=self.rows_per_game or usual.rows_per_game, make_actor=actor)
 
     def with_model(self, it: Iteration, cfg: Config, variant: str) -> Iteration:
         """Return an iteration whose model() makes the trained model that a run would save."""

@@ -83,37 +83,26 @@ def forget_start(folder: Path, runs: Sequence[Run]) -> None:
 
 
 def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:
-    """Check that the runs are those of one command: consecutive seeds of one configuration, or a sweep.
+    """Raise UsageError if runs are not those of one command: consecutive seeds of one configuration, or a sweep.
 
-    Args:
-        base: Their folder.
-        cfgs: Their configurations.
-        changed: Fields that a resume changes.
-
-    Raises:
-        UsageError: They are not, or a field is to be changed in which they differ.
+    Nor may a resume change a field in which they differ.
     """
     is_sweep, seeds = (base / SWEEP).exists(), [cfg.seed for cfg in cfgs]
     swept = [name for name, fact in facts(cfgs[0]).items()
              if is_sweep and fact.sweep and len({getattr(cfg, name) for cfg in cfgs}) > 1]
     if both := [name for name in (*swept, "seed") if name in changed]:
         raise UsageError(f"{', '.join(both)}: the runs in {base} differ in it. Leave it out, or resume one of them.")
+    advice = f"Resume them one by one: proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}"
     others = [name for name in facts(cfgs[0]) if name not in ("seed", "run_dir", "logger", *swept)]
     if differs := [name for name in others if any(getattr(cfg, name) != getattr(cfgs[0], name) for cfg in cfgs)]:
-        raise UsageError(f"The runs in {base} differ in {', '.join(differs)}: one of them was continued alone. Resume "
-                         f"them one by one: proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
+        raise UsageError(f"The runs in {base} differ in {', '.join(differs)}: one of them was continued alone. "
+                         f"{advice}")
     if not (is_sweep or seeds == [*range(seeds[0], seeds[0] + len(seeds))]):
-        kind = "proximo sweep" if is_sweep else "--num-seeds command"
-        raise UsageError(f"The runs in {base} are not those of one {kind} (seeds {seeds}). Resume them one by one: "
-                         f"proximo resume {pasted(base / Path(cfgs[0].run_dir).name)}")
+        raise UsageError(f"The runs in {base} are not those of one --num-seeds command (seeds {seeds}). {advice}")
 
 
 def same_iteration(runs: Sequence[Run], newest: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
     """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none yet.
-
-    Args:
-        runs: The runs.
-        newest: The newest checkpoint of each, None if it has none.
 
     Raises:
         UsageError: A run ended long before the others, because its numbers were not finite.

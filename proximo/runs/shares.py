@@ -23,7 +23,6 @@ from proximo.runs.interrupts.recent import Content, seconds_between
 from proximo.runs.logs.log import Log
 from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import save
-from proximo.types import Iteration
 
 
 class Shares(NamedTuple):
@@ -52,13 +51,6 @@ def timed_loss(loss_fn: Callable[..., Any], recorder: Recorder) -> Callable[...,
 def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..., Any], iterations: int) -> Shares:
     """Train for a few iterations in a temporary folder and measure them; the first, which sets up, does not count.
 
-    Args:
-        cfg: The configuration, resolved.
-        variant: Its name.
-        parts: What trains.
-        loss_fn: The loss of the framework.
-        iterations: How many are measured.
-
     Returns:
         Means over the iterations, without --overlap. A checkpoint is written once, and counts as often as a run
         writes one.
@@ -76,12 +68,16 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
             began = perf_counter()
             for it in training:
                 ended = perf_counter()
-                found = recorder.parts(began, ended) | {"logging": log_seconds(log, it)}
+                found = recorder.parts(began, ended)
+                log.iteration(it.iteration, it.steps, it.stats, it.finished)
+                found["logging"] = perf_counter() - ended
                 clock.count_iteration(it.steps)
                 if it.iteration > 1:
                     total = {part: total.get(part, 0.0) + seconds for part, seconds in found.items()}
                 if it.iteration > iterations:
-                    saving = save_seconds(run, it, log)
+                    began = perf_counter()
+                    save(run, Content(it, log.state()), None)
+                    saving = perf_counter() - began
                     break
                 began = perf_counter()
     seconds = {part: one / iterations for part, one in total.items()}
@@ -109,16 +105,3 @@ def temporary_folder() -> Iterator[Path]:
         raise FilesError(f"Temporary files could not be written ({reason(error.__cause__ or error)}). Free disk space, "
                          "or set TMPDIR to another folder.") from error
 
-
-def log_seconds(log: Log, it: Iteration) -> float:
-    """Log an iteration, and return how long that took."""
-    began = perf_counter()
-    log.iteration(it.iteration, it.steps, it.stats, it.finished)
-    return perf_counter() - began
-
-
-def save_seconds(run: Run, it: Iteration, log: Log) -> float:
-    """Write model and checkpoint, and return how long that took."""
-    began = perf_counter()
-    save(run, Content(it, log.state()), None)
-    return perf_counter() - began

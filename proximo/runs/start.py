@@ -132,19 +132,14 @@ def resume(folder: Path, changes: dict[str, Any], custom: CustomParts = NO_CUSTO
     changes = changes | played_script(changes)
     with ExitStack() as held:
         held.enter_context(locked(folder, *member_folders(folder)))
-        allowed = [allow_import] if isinstance(allow_import, (str, Path)) else [*allow_import]
-        return _resume(folder, changes, custom, held, [*allowed, *named_modules(config_of_env(changes))], wrong)
+        return _resume(folder, changes, custom, held, [*allow_import, *named_modules(config_of_env(changes))], wrong)
 
 
 def _watchers(runs: Sequence[Run], custom: CustomParts, recorder: Recorder,
               starts: Iterable[tuple[dict[str, Any] | None, Callable[[], None] | None]]) -> list[Watcher]:
     """Return a watcher for each run; the last one shows the progress of all.
 
-    Args:
-        runs: The runs.
-        custom: The custom parts.
-        recorder: Notes the steps of the environments.
-        starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
+    A start is the checkpoint that a run continues from, and what is called before anything is written.
     """
     watchers: list[Watcher] = []
     for run, (checkpoint, before_first) in zip(runs, starts):

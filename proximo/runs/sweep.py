@@ -78,7 +78,7 @@ def members_of(lists: Mapping[str, Sequence[Any]]) -> Members:
     """Return every combination of values, by the name of its folder."""
     combinations = [dict(zip(lists, values)) for values in product(*lists.values())]
     shown = [name for name, given in lists.items() if len(given) > 1 or name == "seed"] or [*lists]
-    return {",".join(f"{name}={one[name]}" for name in shown) or "run": one for one in combinations}
+    return {",".join(f"{name}={one[name]}" for name in shown): one for one in combinations}
 
 
 def _problems(cfg: Config, lists: Mapping[str, Sequence[Any]], count: int) -> list[str]:

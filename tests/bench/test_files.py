@@ -15,6 +15,7 @@ SPACE = "[space]\nlearning_rate = {low = 1e-4, high = 1e-2, log = true}\n"
 FILES = {"bench": '[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 4096\n',
          "tune": f'{TASK}env_ids = ["CartPole-v1"]\nseeds = 1\n{SPACE}',
          "pbt": f'{TASK}env_id = "CartPole-v1"\npopulation = 4\nrounds = 2\n{SPACE}'}
+MODULES = {"bench": "runner", "tune": "tune.tune", "pbt": "pbt"}  # where each opens its place
 
 
 class FillingPlace:
@@ -44,9 +45,8 @@ def test_a_disk_that_becomes_full_ends_the_command(command, tmp_path, monkeypatc
     if command == "tune":
         pytest.importorskip("optuna")
     (tmp_path / "file.toml").write_text(FILES[command])
-    module = {"bench": "runner"}.get(command, command)
     with ExitStack() as held:
-        monkeypatch.setattr(f"proximo.bench.{module}.open_place", lambda where, folder: FillingPlace(held))
+        monkeypatch.setattr(f"proximo.bench.{MODULES[command]}.open_place", lambda where, folder: FillingPlace(held))
         code = main([command, str(tmp_path / "file.toml"), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().err.splitlines()
     assert code == 5 and ".job.json could not be written" in said[-1], said
@@ -74,7 +74,7 @@ def test_no_title_leads_out_of_the_folder_of_all_searches(title, name, command, 
     def fail(where, folder):
         raise FilesError(str(folder))
 
-    monkeypatch.setattr(f"proximo.bench.{command}.open_place", fail)
+    monkeypatch.setattr(f"proximo.bench.{MODULES[command]}.open_place", fail)
     assert main([command, str(tmp_path / "file.toml")]) == 5
     assert [path.name for path in (tmp_path / "here" / "runs" / command).iterdir()] == [name]
     assert {path.name for path in tmp_path.iterdir()} == {"here", "file.toml"}

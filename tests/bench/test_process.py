@@ -127,7 +127,7 @@ def test_processes_are_stopped_if_a_later_one_cannot_start(tmp_path):
                   log=str(tmp_path / f"{k}.log"), processes=1) for k in (1, 2)]
     started = []
     with pytest.MonkeyPatch.context() as patched:
-        from proximo.bench.places.choice import local as place_local
+        from proximo.bench.places import local as place_local
 
         start = place_local.start_child
         patched.setattr(place_local, "start_child", lambda task: started.append(start(task)) or started[-1])

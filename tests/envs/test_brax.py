@@ -13,8 +13,8 @@ import torch  # noqa: E402
 from brax.envs.base import State  # noqa: E402
 from jax import numpy as jnp  # noqa: E402
 
-from proximo.envs.brax import BraxEnvs, brax_task, make_brax  # noqa: E402
-from proximo.envs.brax_pure import BraxPure  # noqa: E402
+from proximo.envs.brax import brax_task, make_brax  # noqa: E402
+from proximo.envs.brax_pure import BraxEnvs, BraxPure  # noqa: E402
 from proximo.envs.normalize import make_normalizer  # noqa: E402
 from proximo.errors import EnvError, UsageError  # noqa: E402
 from proximo.variants import BatchedSim  # noqa: E402

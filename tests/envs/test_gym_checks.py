@@ -19,7 +19,7 @@ from proximo.envs.arrays.spaces import read_space
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.time_limit import close_env, time_limit
 from proximo.errors import EnvError, UsageError, warn_once
-from proximo.runs.check.check_env import check_env
+from proximo.runs.check.env import check_env
 from tests.support.probes import Probe
 
 SCRIPT = '''

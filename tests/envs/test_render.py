@@ -9,9 +9,12 @@ import gymnasium
 import numpy as np
 import pytest
 
+from proximo.config import Config
 from proximo.envs import render
 from proximo.envs.images import ImageSettings, with_image_settings
+from proximo.envs.parallel_env import from_parallel_env
 from proximo.envs.render import draw_without_window, env_fps
+from tests.support.games import Corridor
 
 
 @pytest.mark.parametrize(("given", "fps"), [
@@ -22,6 +25,14 @@ def test_a_speed_that_is_no_number_is_left_out(given, fps):
     env = gymnasium.make("CartPole-v1")
     env.unwrapped.metadata = {"render_fps": given}
     assert env_fps(env) == fps
+
+
+def test_a_game_without_metadata_has_no_speed(monkeypatch):
+    """ParallelEnv of PettingZoo declares `metadata` and gives it no value; a video of such a game ended with a traceback."""
+    monkeypatch.delattr(Corridor, "metadata")
+    games = from_parallel_env(Corridor)(Config(), [0, 0, 0])
+    assert games.render_fps is None
+    games.close()
 
 
 def test_a_frame_skip_divides_the_speed():

@@ -12,7 +12,7 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
-from proximo.envs.state.env_state import announce_rebuilds
+from proximo.envs.state.gym import announce_rebuilds
 from proximo.errors import UsageError
 from proximo.streams import env_seeds
 from tests.support.probes import Seconds

@@ -1,7 +1,7 @@
 """Observations and actions of N environments at once, in the structure of a VectorEnv, as rows of one array."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from gymnasium import spaces
@@ -15,49 +15,31 @@ from proximo.envs.custom.vector_checks import VectorChecks
 from proximo.errors import AnswerError, EnvError, UsageError
 from proximo.protocols import Array
 
-
-class ArrayKind(Protocol):
-    """The functions of an array library that are needed here. Dtypes are those of numpy."""
-
-    name: str  # "numpy" or "torch": VecEnv.arrays
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return zeros."""
-        ...
-
-    def cast(self, x: Any, dtype: Any) -> Array:
-        """Return a copy of an array, in another dtype."""
-        ...
-
-    def where(self, condition: Array, x: Any, y: Any) -> Array:
-        """Return x where the condition holds, otherwise y."""
-        ...
-
-    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
-        """Write an observation of several parts into rows; see write_rows."""
-        ...
+if TYPE_CHECKING:
+    from proximo.envs.arrays.torch_arrays import TensorArrays
 
 
 class NumpyArrays:
-    """An ArrayKind of numpy."""
+    """The functions of an array library that are needed here; TensorArrays are those of torch."""
 
-    name = "numpy"
+    name = "numpy"  # VecEnv.arrays
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return zeros."""
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return np.zeros(shape, dtype)
 
-    def cast(self, x: Any, dtype: Any) -> np.ndarray:
+    def cast(self, x: Any, dtype: Any) -> Array:
         """Return a copy of an array, in another dtype."""
         return np.array(x, dtype)
 
-    def where(self, condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
-        """Return x where the condition holds, otherwise y."""
+    def where(self, condition: Array, x: Any, y: Any) -> Array:
         return np.where(condition, x, y)
 
-    def write_parts(self, layout: Layout, observation: Any, rows: np.ndarray) -> None:
-        """See write_rows."""
+    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
+        """Write an observation of several parts into rows; see write_rows."""
         write_rows(layout, observation, rows)
+
+
+ArrayKind = Union[NumpyArrays, "TensorArrays"]
 
 
 def arrays_of(obs: Any) -> ArrayKind:
@@ -78,11 +60,6 @@ class BatchRows:
         shape: Of one row; images have their channels first.
         dtype: Of a row, in numpy; numbers of 64 bits become float32.
         masked: A Dict observation has the key `action_mask`.
-
-    Args:
-        space: The observation space of one environment.
-        kind: The arrays of the observations.
-        checks: Those of the environments.
 
     Raises:
         UsageError: The space is not supported.
@@ -155,12 +132,6 @@ class BatchRows:
 
 def batch_actions(space: spaces.Space[Any], kind: ArrayKind, name: str, num_envs: int) -> Callable[[Array], Any]:
     """Return a function from the policy's actions (N, *action_shape) to those that a VectorEnv takes.
-
-    Args:
-        space: The action space of one environment.
-        kind: The arrays of actions.
-        name: The name of the environments, for messages.
-        num_envs: N.
 
     Raises:
         UsageError: There is no policy for the space, or not for tensors.

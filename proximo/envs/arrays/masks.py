@@ -99,19 +99,17 @@ def mask_reader(env: gym.Env) -> Callable[[Any, dict[str, Any] | None], np.ndarr
     It takes an observation and its `info`, returns None where there is no mask, and raises AnswerError for a mask of
     another size and for one that allows no action.
     """
-    space, methods, parts = env.observation_space, mask_methods([env]), mask_parts(env.action_space)
+    space, methods = env.observation_space, mask_methods([env])
     in_obs = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+    maskable = mask_parts(env.action_space) is not None
+    reader = MaskReader(env.action_space, 1, in_obs, "", methods) if maskable else None
 
     def read(observation: Any, info: dict[str, Any] | None) -> np.ndarray | None:
-        given = mask_in(observation) if in_obs else (info or {}).get("action_mask")
-        if given is None and methods:
-            given = methods[0]()
-        if given is None or parts is None:
+        if reader is None or not (in_obs or methods or (info and "action_mask" in info)):
             return None
-        row = mask_row(given, int(parts.sum()))
-        if not all(part.any() for part in np.split(row, np.cumsum(parts)[:-1])):
+        if not reader.read(0, observation, info, False):
             raise AnswerError(NO_CHOICE)
-        return row
+        return reader.rows[0]
 
     return read
 

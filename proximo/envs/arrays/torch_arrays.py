@@ -8,7 +8,7 @@ import torch
 
 from proximo.envs.arrays.moments import Moments, Statistics
 from proximo.envs.arrays.obs_layout import Layout, part_not_finite, part_value
-from proximo.protocols import Step
+from proximo.protocols import Array, Step
 
 float32, float64 = torch.float32, torch.float64
 where, sqrt = torch.where, torch.sqrt
@@ -40,26 +40,24 @@ def maximum(x: torch.Tensor, least: Any) -> torch.Tensor:
 
 
 class TensorArrays:
-    """The same for the functions of envs.arrays.batch_rows.ArrayKind, on one device. Dtypes are those of numpy."""
+    """The functions of envs.arrays.batch_rows.NumpyArrays, on one device. Dtypes are those of numpy."""
 
     name = "torch"
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> torch.Tensor:
-        """Return zeros."""
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return torch.zeros(shape, dtype=_dtype(dtype), device=self._device)
 
-    def cast(self, x: Any, dtype: Any) -> torch.Tensor:
+    def cast(self, x: Any, dtype: Any) -> Array:
         """Return a copy of an array or a tensor, in another dtype."""
         return torch.as_tensor(x).to(self._device, _dtype(dtype), copy=True)
 
-    def where(self, condition: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
-        """Return x where the condition holds, otherwise y."""
+    def where(self, condition: Array, x: Any, y: Any) -> Array:
         return torch.where(condition, x, y)
 
-    def write_parts(self, layout: Layout, observation: Any, rows: torch.Tensor) -> None:
+    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
         """Write N observations in one structure into rows (N, size); see write_rows."""
         for part in layout.parts:
             numbers = self.cast(part_value(part, observation), part.dtype).reshape(len(rows), -1).contiguous()

@@ -1,4 +1,4 @@
-"""Checks of the attributes of custom environments, before they are stepped."""
+"""What custom environments have to be: their attributes, and settings that have no effect on them."""
 
 from collections.abc import Collection, Iterator
 from types import NoneType
@@ -16,13 +16,7 @@ ARRAYS = ("numpy", "torch", "jax")
 
 
 def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for every attribute that is wrong.
-
-    Args:
-        envs: The custom environments.
-        number: How many there have to be.
-        metrics: The names that --info-metrics asks for.
-    """
+    """Yield a sentence for every attribute that is wrong; there have to be `number` environments with these metrics."""
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
         yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the seeds " \
@@ -52,6 +46,17 @@ def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Ite
             yield f"{made} the metric name {problem}"
 
 
+def one_for_all(made: Any) -> str:
+    """Return what make_envs has to return where it returned single environments or nothing; "" for other objects."""
+    if made is None:
+        return " Return the environments."
+    if isinstance(made, (gymnasium.Env, list, tuple)):
+        return (" Return one object that steps all environments, such as gymnasium.vector.SyncVectorEnv([make_one] * "
+                "len(seeds)). For a single environment, make_envs is not needed: give its class "
+                "(docs/add-an-environment.md).")
+    return ""
+
+
 def _is_shape(given: Any) -> bool:
     return isinstance(given, (tuple, list)) and all(isinstance(size, (int, np.integer)) and size >= 0 for size in given)
 
@@ -66,13 +71,9 @@ def is_numpy_dtype(given: Any) -> bool:
 
 
 def check_no_effect(cfg: Config, maker: str, engines: Collection[str], taken: Collection[str] = ()) -> None:
-    """Raise UsageError for settings that change environments of Gymnasium, and none of these.
+    """Raise UsageError for settings that only environments of Gymnasium have, unless they are in `taken`.
 
-    Args:
-        cfg: The configuration.
-        maker: What makes these environments, for the message.
-        engines: Values of `engine` that are no fault.
-        taken: Settings that have an effect.
+    Values of `engine` in `engines` are no fault.
     """
     names = [name for name in changed_fields(cfg) if name != "env_file"]  # the file that makes these environments
     names += [name for name in ("eval_env_kwargs", "info_metrics", "env_workers") if getattr(cfg, name)]

@@ -1,31 +1,11 @@
 """The rules for the ends of episodes in steps of custom environments (docs/batched-environments.md)."""
 
-from typing import Any
-
-import gymnasium as gym
-
 from proximo.errors import UsageError
 from proximo.protocols import Array, Step
 
 
-def one_for_all(made: Any) -> str:
-    """Return what make_envs has to return where it returned single environments or nothing; "" for other objects."""
-    if made is None:
-        return " Return the environments."
-    if isinstance(made, (gym.Env, list, tuple)):
-        return (" Return one object that steps all environments, such as gymnasium.vector.SyncVectorEnv([make_one] * "
-                "len(seeds)). For a single environment, make_envs is not needed: give its class "
-                "(docs/add-an-environment.md).")
-    return ""
-
-
 def check_ends(step: Step, name: str, self_play: bool) -> None:
     """Refuse two ends at once, and a new episode without `first`, or without the last observation before it.
-
-    Args:
-        step: What environments returned for an action.
-        name: Of the environments, for messages.
-        self_play: A row may end while the game of the others goes on.
 
     Raises:
         UsageError: A rule is broken.
@@ -44,12 +24,7 @@ def check_ends(step: Step, name: str, self_play: bool) -> None:
 
 
 def check_fillers(step: Step, ended: Array, name: str) -> None:
-    """Refuse a step without filler rows where episodes had ended: environments that reset without saying so.
-
-    Args:
-        step: What environments returned for an action, with `final_obs` None.
-        ended: (N,) bool, rows whose episode ended in the step before.
-        name: Of the environments, for messages.
+    """Refuse a step (`final_obs` None) whose fillers are not the rows that `ended` before: it resets without saying so.
 
     Raises:
         UsageError: Other rows than these are fillers.

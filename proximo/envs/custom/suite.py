@@ -9,9 +9,9 @@ import numpy as np
 
 from proximo.envs.arrays.joint_actions import action_shape
 from proximo.envs.arrays.masks import mask_parts
-from proximo.envs.custom.attributes import problems_of_envs
+from proximo.envs.custom.attributes import one_for_all, problems_of_envs
 from proximo.envs.custom.pure import CheckedPure, naming_environment, state_difference
-from proximo.envs.custom.rules import check_ends, check_fillers, one_for_all
+from proximo.envs.custom.rules import check_ends, check_fillers
 from proximo.envs.custom.steps import (
     described,
     fields_of,
@@ -73,10 +73,6 @@ class CheckedEnvs:
     """A VecEnv whose steps are checked: arrays of another shape would be repeated to fill the rollout.
 
     Everything else is that of the environments.
-
-    Args:
-        envs: The custom environments.
-        stored: The dtype of observations in the rollout.
     """
 
     def __init__(self, envs: Any, stored: np.dtype[Any]) -> None:

@@ -12,14 +12,14 @@ from proximo.errors import EnvError, UsageError, reading_checkpoint, warn_once
 from proximo.protocols import MakeEnvs, VecEnv
 
 SET_ATTRIBUTES = "set_attributes"  # of a snapshot
+READING = ("get_wrapper_attr", "has_wrapper_attr")  # a program may change what they return, if it is no copy
 UNCHANGEABLE = (bool, int, float, str, np.generic, type(None))  # a program cannot change such a result
 
 
 class KeptAttributes:
     """The last value of each attribute that `call_envs("set_wrapper_attr", name, value)` has set.
 
-    Args:
-        state: The snapshot that training continues from, or None.
+    It begins with those in the snapshot that training continues from.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -61,15 +61,8 @@ class KeptAttributes:
                           f"set, because it cannot be set before their first reset ({error}). Let __init__ set {name}.")
 
     def changed(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], found: Sequence[Any]) -> bool:
-        """Note a call of call_envs. Return whether environments that are made again may lack what it has changed.
-
-        Args:
-            name: The method that was called.
-            arguments: Its arguments.
-            options: Its keyword arguments.
-            found: Its results.
-        """
-        if name in ("get_wrapper_attr", "has_wrapper_attr"):
+        """Note a call of call_envs. Return whether environments that are made again may lack what it has changed."""
+        if name in READING:
             return not all(isinstance(one, UNCHANGEABLE) for one in found)
         given = dict(zip(("name", "value"), arguments)) | dict(options)
         if name != "set_wrapper_attr" or not {"name", "value"} <= given.keys() or not isinstance(given["name"], str):

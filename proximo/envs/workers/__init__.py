@@ -1,1 +1,1 @@
-"""Environments in worker processes: started, stepped, replaced and closed."""
+"""Environments in worker processes, which are started, stepped, replaced and closed."""

@@ -6,10 +6,11 @@ left.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -25,7 +26,6 @@ from proximo.envs.workers.start import start_workers
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
-Answer = TypeVar("Answer")
 POLL_SECONDS = 1.0  # between two checks of the processes while waiting for their answers
 
 
@@ -75,22 +75,18 @@ class WorkerEnvs:
 
     def reset(self) -> Step:
         self._time = 0
-        return self._guard(self._reset)
-
-    def _reset(self, vector: "AsyncVectorEnv[Any, Any]") -> Step:
-        vector.reset_async()
-        self._watch(vector)
-        return self._join(*vector.reset_wait())
+        with self._guarded() as vector:
+            vector.reset_async()
+            self._watch(vector)
+            return self._join(*vector.reset_wait())
 
     def step(self, action: np.ndarray) -> Step:
         self._time += 1
-        return self._guard(lambda vector: self._step(vector, action))
-
-    def _step(self, vector: "AsyncVectorEnv[Any, Any]", action: np.ndarray) -> Step:
-        vector.step_async(self.parts_of_action(action))
-        self._watch(vector)
-        parts, _, _, _, infos = vector.step_wait()
-        return self._join(parts, infos)
+        with self._guarded() as vector:
+            vector.step_async(self.parts_of_action(action))
+            self._watch(vector)
+            parts, _, _, _, infos = vector.step_wait()
+            return self._join(parts, infos)
 
     def parts_of_action(self, action: np.ndarray) -> np.ndarray:
         """Return the actions of each worker, (K, rows, ...)."""
@@ -138,13 +134,14 @@ class WorkerEnvs:
                 raise self.fault(k, f"did not answer within {self._timeout:g} s. Increase --env-timeout if its "
                                     f"{slow} more time{own}")
 
-    def _guard(self, play: Callable[["AsyncVectorEnv[Any, Any]"], Answer]) -> Answer:
-        """Call `play`. After any error, end all workers and raise one EnvError."""
+    @contextmanager
+    def _guarded(self) -> Iterator["AsyncVectorEnv[Any, Any]"]:
+        """Give the workers. After any error in the block, end all of them and raise one EnvError."""
         vector = self._vector
         if vector is None:
             raise EnvError(f"the worker processes of {self._name} have ended. Make the environments again.")
         try:
-            return play(vector)
+            yield vector
         except Exception as error:
             dead = None if isinstance(error, EnvError) else find_dead(vector)
             self.close()
@@ -192,12 +189,10 @@ class WorkerEnvs:
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """Call a method of every Bundle, or read an attribute."""
-        def call(vector: "AsyncVectorEnv[Any, Any]") -> tuple[Any, ...]:
+        with self._guarded() as vector:
             vector.call_async(name, *arguments)
             self._watch(vector)
             return vector.call_wait()
-
-        return self._guard(call)
 
     def close(self) -> None:
         """Close the environments and end all workers within seconds, whatever they are doing."""

@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv
 
 from proximo.envs.workers.envs import WorkerEnvs
 from proximo.envs.workers.process import MakeRows
@@ -13,12 +11,7 @@ from proximo.protocols import Step
 
 
 class GroupedWorkers(WorkerEnvs):
-    """WorkerEnvs of which one group can step while others wait for their actions (a GroupedVecEnv).
-
-    Args:
-        groups: Number of groups, which divides the number of workers.
-        make_rows: See WorkerEnvs, like the others.
-    """
+    """WorkerEnvs of which one of `groups` can step while others wait for their actions (a GroupedVecEnv)."""
 
     def __init__(self, groups: int, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:
@@ -26,22 +19,18 @@ class GroupedWorkers(WorkerEnvs):
         self.groups, self._workers_of_group = groups, workers // groups
 
     def send(self, group: int, action: np.ndarray) -> None:
-        self._guard(lambda vector: self._send(vector, group, action))
-
-    def _send(self, vector: "AsyncVectorEnv[Any, Any]", group: int, action: np.ndarray) -> None:
-        for k, part in zip(self._workers(group), self.parts_of_action(action), strict=True):
-            vector.parent_pipes[k].send(("step", part))
+        with self._guarded() as vector:
+            for k, part in zip(self._workers(group), self.parts_of_action(action), strict=True):
+                vector.parent_pipes[k].send(("step", part))
 
     def receive(self, group: int) -> Step:
         self._time += group == 0
-        return self._guard(lambda vector: self._receive(vector, group))
-
-    def _receive(self, vector: "AsyncVectorEnv[Any, Any]", group: int) -> Step:
         workers, end, answers = self._workers(group), time.monotonic() + self._timeout, []
-        for k in workers:
-            self.wait_for_answer(vector, k, end)
-            answers.append(vector.parent_pipes[k].recv())
-        return self.join_answers(vector, workers.start, answers)
+        with self._guarded() as vector:
+            for k in workers:
+                self.wait_for_answer(vector, k, end)
+                answers.append(vector.parent_pipes[k].recv())
+            return self.join_answers(vector, workers.start, answers)
 
     def _workers(self, group: int) -> range:
         return range(group * self._workers_of_group, (group + 1) * self._workers_of_group)

@@ -15,9 +15,9 @@ from gymnasium.vector.async_vector_env import _async_worker
 from proximo.envs.arrays.joint_actions import action_shape, plain_space
 from proximo.envs.arrays.obs_faults import space_layout
 from proximo.envs.calls import call_envs, check_sent
-from proximo.envs.custom.search_path import remove_path_variable
 from proximo.envs.time_limit import OWN_PORT
 from proximo.envs.workers.ends import end_with_parent
+from proximo.envs.workers.search_path import remove_path_variable
 from proximo.errors import LOGGER, EnvError, ProximoError, UsageError
 from proximo.protocols import Step, VecEnv
 
@@ -25,8 +25,6 @@ FLAGS = ("first", "mask", "terminated", "truncated", "valid", "finished")  # are
 METRIC = "metrics."  # begins the names of what is in Step.metrics
 LOST_STEP = "lost_step"  # of the state of a worker that has replaced another one, and has not been stepped since
 FIELDS = ("obs", "first", "mask", "reward", "terminated", "truncated", "final_obs", "valid")
-
-
 SOME_MASKS = ("the first reset() of some environments returns an action_mask, and that of others does not. Return it "
               "from every reset() and step()")
 
@@ -133,12 +131,9 @@ class Bundle(gymnasium.Env[Any, Any]):
         return observation, 0.0, False, False, info
 
     def begin_again(self, last_obs: np.ndarray) -> ProximoError | None:
-        """Begin episodes in place of those of a lost worker. A fault is returned, as by call_rows.
+        """Begin episodes in place of those of a lost worker, which saw `last_obs` last. Returns a fault, or None.
 
         The next step() ends the lost episodes: its rows are truncated and not valid, and its action is not used.
-
-        Args:
-            last_obs: (rows, ...) the last observations of the lost episodes.
         """
         observation, info = self.reset()
         if "fault" in info:

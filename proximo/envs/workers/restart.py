@@ -2,31 +2,25 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from proximo.envs.custom.search_path import trusted_modules
-from proximo.envs.state.kept_attributes import KeptAttributes
+from proximo.envs.state.kept_attributes import READING, KeptAttributes
 from proximo.envs.workers.ends import find_dead, kill_all
 from proximo.envs.workers.envs import WorkerEnvs
 from proximo.envs.workers.process import MakeRows, run_worker
+from proximo.envs.workers.search_path import trusted_modules
 from proximo.errors import EnvError, ProximoError, warn
 from proximo.protocols import Step
 
 BEFORE = ("keeps_state", "set_state")  # what is called before training: a worker that is lost then is not replaced
-READING = ("get_wrapper_attr", "has_wrapper_attr")  # methods whose results are copies, so that they change nothing
-
-
-class OneWorker(NamedTuple):
-    """The environments of one worker, as call_envs takes them."""
-
-    call: Callable[..., list[Any]]
 
 
 class WritingPipe:
@@ -75,17 +69,19 @@ class RestartedWorkers(WorkerEnvs):
         self._kept, self._others = KeptAttributes(), set[str]()  # what `call` has set, and other methods that it called
         self.metric_names = (*self.metric_names, "env_restarts")
 
-    def _step(self, vector: "AsyncVectorEnv[Any, Any]", action: np.ndarray) -> Step:
-        commands = [("step", part) for part in self.parts_of_action(action)]
-        return self.join_answers(vector, 0, self._answers(vector, commands))
+    def step(self, action: np.ndarray) -> Step:
+        self._time += 1
+        with self._guarded() as vector:
+            commands = [("step", part) for part in self.parts_of_action(action)]
+            return self.join_answers(vector, 0, self._answers(vector, commands))
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        def call(vector: "AsyncVectorEnv[Any, Any]") -> tuple[Any, ...]:
+        if name in BEFORE:
+            return super()._call(name, *arguments)
+        with self._guarded() as vector:
             answers = self._answers(vector, [("_call", (name, arguments, {}))] * len(vector.processes))
             vector._raise_if_errors([success for _, success in answers])
             return tuple(answer for answer, _ in answers)
-
-        return super()._call(name, *arguments) if name in BEFORE else self._guard(call)
 
     def _answers(self, vector: "AsyncVectorEnv[Any, Any]", commands: Sequence[Any]) -> list[Any]:
         """Send each worker a command, and return all answers. Workers that are lost are replaced, and asked again."""
@@ -152,7 +148,7 @@ class RestartedWorkers(WorkerEnvs):
         """Let the environments of a new worker begin episodes. Returns why the worker is lost, None if it is not."""
         last_obs = cast(dict[str, np.ndarray], vector.observations)["obs"][k].copy()
         try:
-            self._kept.set_in(OneWorker(partial(self._call_rows, vector, k)))
+            self._kept.set_in(SimpleNamespace(call=partial(self._call_rows, vector, k)))
             fault = self._ask(vector, k, "begin_again", last_obs)
         except (EOFError, OSError, EnvError) as error:
             return error

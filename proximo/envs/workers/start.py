@@ -9,9 +9,9 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
-from proximo.envs.custom.search_path import trusted_modules
 from proximo.envs.workers.ends import kill_all
 from proximo.envs.workers.process import Bundle, run_worker
+from proximo.envs.workers.search_path import trusted_modules
 from proximo.errors import EnvError
 
 LIMITS = {errno.EMFILE: "open files (ulimit -n)", errno.EAGAIN: "processes (ulimit -u)"}
@@ -22,11 +22,6 @@ def start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name:
     """Start one process per bundle: spawned and not forked, because the parent has threads.
 
     A thread ends workers that do not start in time, because nothing watches them yet.
-
-    Args:
-        bundles: Make what the workers run.
-        timeout: Seconds after which workers that have not started are an error.
-        name: The id of the environment, for error messages.
 
     Raises:
         EnvError: A worker did not start. None is left.

@@ -23,8 +23,7 @@ TRACER = "torch/fx/experimental/proxy_tensor.py"
 class Unbroken:
     """Sends signals again that arrive within imports and tracing. Only what begins after it was made counts.
 
-    Args:
-        mark: Called in another thread, immediately before a signal is sent again.
+    Immediately before, it calls `mark` in another thread.
     """
 
     def __init__(self, mark: Callable[[], None] = lambda: None) -> None:

@@ -17,8 +17,8 @@ from proximo.runs.folder.csv_file import CsvFile, files_of
 from proximo.runs.folder.run import Run
 from proximo.runs.logs.console import Meter, Progress
 from proximo.runs.logs.events import EventFile
-from proximo.runs.logs.log_window import Window
 from proximo.runs.logs.trackers import start_tracker, tracker_name
+from proximo.runs.logs.window import Window
 from proximo.types import FinishedEpisodes
 
 FLUSH_SECONDS = 1.0

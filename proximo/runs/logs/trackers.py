@@ -27,12 +27,7 @@ class Tracker(Protocol):
 
 
 class SafeTracker:
-    """A Tracker whose first fault is a warning; later ones are ignored, because training does not need it.
-
-    Args:
-        tracker: The tracker.
-        name: Its name, for the warning.
-    """
+    """A Tracker whose first fault is a warning; later ones are ignored, because training does not need it."""
 
     def __init__(self, tracker: Tracker, name: str) -> None:
         self._tracker, self._name, self.id = tracker, name, tracker.id
@@ -54,27 +49,21 @@ class SafeTracker:
             self._warned = True
 
 
-class WandbTracker:
-    """A Tracker: a run of Weights & Biases."""
+class RunTracker:
+    """A Tracker: a run of Weights & Biases, or of Trackio, which has the same methods.
 
-    def __init__(self, run: Any) -> None:
-        self._run, self.id = run, str(run.id)
+    Args:
+        run: The run.
+        identity: What finds it again.
+        step_name: The metric that holds the step; "": none.
+    """
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log({**values, "global_step": step}, step=step)
-
-    def finish(self) -> None:
-        self._run.finish()
-
-
-class TrackioTracker:
-    """A Tracker: a run of Trackio, which finds it by its name."""
-
-    def __init__(self, run: Any) -> None:
-        self._run, self.id = run, str(run.name)
+    def __init__(self, run: Any, identity: str, step_name: str = "") -> None:
+        self._run, self.id, self._step_name = run, identity, step_name
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(values), step=step)
+        with_step = {self._step_name: step} if self._step_name else {}
+        self._run.log({**values, **with_step}, step=step)
 
     def finish(self) -> None:
         self._run.finish()
@@ -86,11 +75,7 @@ def tracker_name(cfg: Config) -> str:
 
 
 def start_tracker(run: Run, ids: Mapping[str, str]) -> Tracker | None:
-    """Start a run of the service that the configuration names; None if it names none.
-
-    Args:
-        run: The run of Proximo.
-        ids: The id that each service gave to the run before; that of the named one is continued.
+    """Start a run of the service that the configuration names, or continue the one in `ids`; None if it names none.
 
     Raises:
         UsageError: The package is not installed, or the service does not start.
@@ -115,7 +100,7 @@ def start_wandb(run: Run, run_id: str | None) -> Tracker:
         raise UsageError(f"Weights & Biases did not start ({error}). Run `wandb login` once, or set "
                          "WANDB_MODE=offline.") from error
     started.define_metric("*", step_metric="global_step")
-    return WandbTracker(started)
+    return RunTracker(started, str(started.id), "global_step")
 
 
 def start_trackio(run: Run, name: str | None) -> Tracker:
@@ -131,7 +116,7 @@ def start_trackio(run: Run, name: str | None) -> Tracker:
     except Exception as error:  # of its HTTP client, of the Hub, of its arguments
         raise UsageError(f"Trackio did not start ({first_line(error)}). Check TRACKIO_SPACE_ID and TRACKIO_SERVER_URL; "
                          "without them, it writes to the home folder.") from error
-    return TrackioTracker(started)
+    return RunTracker(started, str(started.name))
 
 
 def start_mlflow(run: Run, run_id: str | None) -> Tracker:

@@ -97,12 +97,10 @@ def _type_text(kind: Any) -> str:
 def problems_of_iterations(state: Any, cfg: Config) -> list[str]:
     """Return what proximo.iterations cannot do: several seeds, and a `state` that `cfg` cannot continue from."""
     several = [f"num_seeds={cfg.num_seeds}: call proximo.iterations once for each seed, or proximo.train."]
-    return several * (cfg.num_seeds > 1) + _problems_of_state(state, cfg)
+    return several * (cfg.num_seeds > 1) + ([] if state is None else _problems_of_state(state, cfg))
 
 
 def _problems_of_state(state: Any, cfg: Config) -> list[str]:
-    if state is None:
-        return []
     if not isinstance(state, dict) or not TrainingState.__required_keys__ <= state.keys():
         return [f"state={state!r:.60} is not a snapshot. Pass what snapshot() of an Iteration has returned."]
     normalized = state["statistics"] is not None

@@ -10,7 +10,7 @@ from proximo.config import Config
 from proximo.envs.custom.copies import Copies
 from proximo.envs.custom.factory import env_factory, make_from_factory
 from proximo.errors import UsageError
-from proximo.runs.check.check_env import check_env
+from proximo.runs.check.env import check_env
 
 
 class Drawing(gymnasium.Env):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import proximo
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.state.check import same_steps
-from proximo.envs.state.env_state import get_env_state
+from proximo.envs.state.gym import get_env_state
 from proximo.runs.folder.checkpoint import checkpoints, load_tree, save_tree
 from tests.support.runs import same_weights
 
@@ -368,7 +368,7 @@ def test_an_attribute_of_an_object_is_named():
 
 PROGRAM = """
 import os, signal, sys, proximo
-from tests.envs import test_mujoco_state as module
+from tests.envs.state import test_mujoco as module
 
 def die(it):
     if it.iteration == 8:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.on_torch.assemble import assemble
-from proximo.runs.check.check_env import check_env
+from proximo.runs.check.env import check_env
 from proximo.runs.check.value_ranges import FirstValues, ValueRanges, unreached_actions
 
 START = 1.7e9  # seconds since 1970: float32 numbers are 128 apart there

@@ -393,7 +393,7 @@ def test_columns_with_other_letters_are_read_in_any_locale(tmp_path):
 
 
 @pytest.mark.parametrize(("module", "make"), [
-    ("csv_file", lambda folder: CsvFile(folder / "metrics.csv", 5)), ("events", EventFile)])
+    ("folder.csv_file", lambda folder: CsvFile(folder / "metrics.csv", 5)), ("logs.events", EventFile)])
 def test_a_file_that_cannot_be_begun_is_closed(module, make, tmp_path, monkeypatch):
     """It was open until the error was forgotten."""
     class Full(io.FileIO):

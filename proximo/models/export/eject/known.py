@@ -59,7 +59,7 @@ HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", 
 CLOSURES = frozenset(("bind", "gradients"))
 
 # Methods of environments that training does not call.
-DROPPED_METHODS = frozenset(("render", "state", "load", "call", "keeps_state", "_replays", "render_fps", "screen"))
+DROPPED_METHODS = frozenset(("render", "state", "load", "call", "keeps_state", "render_fps", "screen"))
 
 # Docstrings of functions that do less in the ejected file than in the library.
 SENTENCES = {

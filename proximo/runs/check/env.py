@@ -28,8 +28,8 @@ from proximo.envs.time_limit import OWN_PORT, LimitedEnv, close_env, time_limit
 from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.models.evaluate import MAX_STEPS
 from proximo.problems import config_problems
-from proximo.runs.check.check_many import function_findings
-from proximo.runs.check.check_rows import Finding, failure, row_findings
+from proximo.runs.check.many import function_findings
+from proximo.runs.check.rows import Finding, failure, row_findings
 from proximo.runs.check.value_ranges import ValueRanges, is_outside, unreached_actions
 from proximo.runs.settings.choice import variant_by_name
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 import proximo
 from proximo.envs.parallel_env import from_parallel_env
 from proximo.errors import EnvError, UsageError
-from proximo.runs.check import check_many
+from proximo.runs.check import many as check_many
 from tests.support.games import Corridor
 
 

@@ -12,8 +12,8 @@ import proximo
 from proximo.envs.arrays.masks import NO_CHOICE
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import EnvError, UsageError
-from proximo.runs.check import check_rows
-from proximo.runs.check.check_env import check_env
+from proximo.runs.check import rows as check_rows
+from proximo.runs.check.env import check_env
 from tests.support.probes import Probe
 
 
@@ -176,7 +176,7 @@ def test_a_number_that_is_not_finite_late_is_a_fault(answer, words):
 def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
     """Episodes of 1000 steps at 10 steps per second of a simulated clock: a minute is not enough for the end of one."""
     now = [0.0]
-    monkeypatch.setattr("proximo.runs.check.check_env.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("proximo.runs.check.env.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     class Slow(Probe):
         length = 1000

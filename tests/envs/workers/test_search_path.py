@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.envs.custom.search_path import OURS, VARIABLE, path_variables, remove_path_variable, trusted_modules
+from proximo.envs.workers.search_path import OURS, VARIABLE, path_variables, remove_path_variable, trusted_modules
 from tests.support.runs import train
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proximo.cli.main import main
-from proximo.runs.logs.log_window import Window
+from proximo.runs.logs.window import Window
 from tests.support.runs import at_iteration, rows, same_logs, same_weights, terminate, train
 
 

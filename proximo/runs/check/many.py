@@ -15,7 +15,7 @@ from proximo.envs.time_limit import time_limit
 from proximo.errors import EnvError
 from proximo.models.evaluate import MAX_STEPS
 from proximo.protocols import VecEnv
-from proximo.runs.check.check_rows import Finding, failure, on_host, row_findings, scripted_actions
+from proximo.runs.check.rows import Finding, failure, on_host, row_findings, scripted_actions
 
 STEPS = 5000  # of all environments, once an episode has ended
 ENDLESS = 2 * MAX_STEPS  # without the end of an episode, after which they count as endless
@@ -25,10 +25,6 @@ ROWS = 2  # environments, or games, that are made
 
 def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Finding]:
     """Make environments three times, play random steps in them, and yield what is found.
-
-    Args:
-        make_envs: (cfg, seeds) -> environments.
-        cfg: The configuration that it gets, with as many environments as are made.
 
     Raises:
         UsageError: What is made, or what it returns, is not what training needs.
