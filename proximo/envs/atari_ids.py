@@ -94,7 +94,9 @@ def import_problem(user: str, error: ImportError) -> str:
 def check_meant(env_id: str, problem: str) -> None:
     """Raise UsageError if an id that cannot be played is similar to one that can, or its game is for several players.
 
-    The message begins with the sentence `problem`.
+    Args:
+        env_id: The id.
+        problem: The sentence on it, before the advice.
     """
     prefix = "ALE/" if env_id.lower().startswith("ale/") else ""
     tail = next((tail for tail in TAILS if env_id.lower().endswith(tail.lower())), "-v5" if prefix else TAILS[0])

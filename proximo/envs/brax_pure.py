@@ -115,6 +115,11 @@ class BraxEnvs:
     """BraxPure as a VecEnv: the same numbers, compiled step by step.
 
     Actions may be torch tensors too, whose memory is shared through DLPack.
+
+    Args:
+        pure: The environments.
+        env_id: The name of the task in errors.
+        seed: Seed of the batch.
     """
 
     arrays = "jax"

@@ -58,9 +58,18 @@ def refuse_call(name: str, /, *arguments: Any, **options: Any) -> list[Any]:
 
 def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception], name: str, /, *arguments: Any,
                 **options: Any) -> Any:
-    """Call a method of one environment or of one of its wrappers. `fault` makes the error of what it raises.
+    """Call a method of one environment or of one of its wrappers.
 
-    UsageError if there is no such method, or no such attribute to set.
+    Args:
+        env: The environment.
+        fault: Makes the error of this environment from its cause.
+        name: The method.
+        arguments: Its arguments.
+        options: Its keyword arguments.
+
+    Raises:
+        UsageError: There is no such method, or no such attribute to set.
+        Exception: What `fault` makes, if the method raised an exception.
     """
     try:
         method = env.get_wrapper_attr(name)
@@ -79,9 +88,16 @@ def call_method(env: gymnasium.Env[Any, Any], fault: Callable[[str], Exception],
 
 
 def call_object(envs: Any, name: str, /, *arguments: Any, **options: Any) -> list[Any]:
-    """Call a method of an object that steps all environments, such as a simulator. Returns a list with its result.
+    """Call a method of an object that steps all environments, such as a simulator.
 
-    As for an environment, "get_wrapper_attr" and "set_wrapper_attr" read and set an attribute.
+    Args:
+        envs: The object.
+        name: The method. As for an environment, "get_wrapper_attr" and "set_wrapper_attr" read and set an attribute.
+        arguments: Its arguments.
+        options: Its keyword arguments.
+
+    Returns:
+        A list with what the method returned.
 
     Raises:
         UsageError: There is no such method, or no such attribute to set.
@@ -109,7 +125,10 @@ def _set_attribute(envs: Any, name: str, value: Any, force: bool = False) -> boo
 def refuse_new_attribute(env: gymnasium.Env[Any, Any], /, *arguments: Any, **options: Any) -> None:
     """Raise UsageError if `set_wrapper_attr` would make an attribute that nothing reads, as a misspelled one is.
 
-    With `force`, the caller has decided.
+    Args:
+        env: The environment.
+        arguments: Those of set_wrapper_attr: the name of the attribute and its value.
+        options: Those of set_wrapper_attr. With `force`, the caller has decided.
     """
     attribute = arguments[0] if arguments else options.get("name")
     if not isinstance(attribute, str) or "force" in options or env.has_wrapper_attr(attribute):

@@ -32,6 +32,10 @@ def pool_reader(space: spaces.Space[Any], num_actions: int) -> PoolReader:
 
     Dict observations are packed, as those of Gymnasium. Their `action_mask` becomes the mask if it has one entry per
     action; a mask of combinations of choices remains an observation, under another key.
+
+    Args:
+        space: The observation space of one environment.
+        num_actions: Number of discrete actions; 0 for other action spaces.
     """
     mask = space.spaces.get("action_mask") if isinstance(space, spaces.Dict) else None
     masked = mask is not None and math.prod(space_layout(mask)[0]) == num_actions
@@ -101,6 +105,12 @@ class ActionWriter:
     """Checks the policy's actions and converts them to EnvPool's.
 
     With a wrong action, EnvPool ends the interpreter or takes it for another one.
+
+    Args:
+        space: The action space of one environment; see true_action_space.
+        native: EnvPool's own action space.
+        num_envs: N.
+        name: EnvPool's name of the environment, for error messages.
     """
 
     def __init__(self, space: Any, native: Any, num_envs: int, name: str) -> None:
@@ -113,7 +123,11 @@ class ActionWriter:
             self._dtype, self._start = np.dtype(np.int32), self._space.start
 
     def write(self, action: np.ndarray, time: int) -> np.ndarray:
-        """Return actions (N, *action_shape) for EnvPool, clipped to the bounds (detail 27). Errors name the step.
+        """Return actions (N, *action_shape) for EnvPool, clipped to the bounds (detail 27).
+
+        Args:
+            action: (N, *action_shape), as the policy sampled it.
+            time: Number of the step, for error messages.
 
         Raises:
             EnvError: Shape, dtype or a value is wrong.

@@ -16,9 +16,12 @@ FROZEN_LAKE = {"FrozenLake-v1": (5, 7, 11, 12, 15),  # the holes and the goal of
 
 
 def death_rule(name: str) -> DeathRule | None:
-    """Return the function that tells from the last observations of episodes of EnvPool's `name` which rows died.
+    """Return the function that tells from the last observations of episodes which rows died.
 
     The rules are those of Gymnasium (classic control, toy text and MuJoCo).
+
+    Args:
+        name: EnvPool's name of the environment.
 
     Returns:
         None if the observation does not tell: an episode that ends at its limit then counts as truncated.

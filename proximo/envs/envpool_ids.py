@@ -16,7 +16,10 @@ from proximo.errors import UsageError, notify_once
 
 
 def import_envpool(extra: str = "envpool") -> ModuleType:
-    """Import EnvPool, which the extra `extra` of Proximo installs.
+    """Import EnvPool.
+
+    Args:
+        extra: The extra of Proximo that installs what is needed of it.
 
     Raises:
         UsageError: EnvPool is not installed, or does not fit the system.
@@ -60,6 +63,10 @@ def _loads(library: str) -> bool:
 
 def envpool_id(env_id: str, all_ids: list[str]) -> str:
     """Return EnvPool's name for an id of EnvPool, or with a message for Gymnasium's ids of Atari games and dm_control.
+
+    Args:
+        env_id: The id.
+        all_ids: All names of EnvPool.
 
     Raises:
         UsageError: EnvPool does not have the environment; the message has the nearest names.

@@ -29,7 +29,12 @@ NO_HANDLE = {"darwin": "macOS", "win32": "Windows"}  # systems on which EnvPool 
 
 def make_envpool_xla(cfg: Config, seeds: Sequence[int],
                      make_pool: Callable[[Any, Sequence[int]], PoolEnvs] = make_envpool) -> VecEnv:
-    """Make EnvPool's environments, by `make_pool`, for the inside of a compiled function.
+    """Make EnvPool's environments for the inside of a compiled function.
+
+    Args:
+        cfg: The configuration.
+        seeds: One seed per environment.
+        make_pool: Makes the pool: make_envpool or make_envpool_atari.
 
     Returns:
         PureVec. If these environments cannot be stepped inside a compiled function, the pool itself, with a message.
@@ -64,6 +69,10 @@ class PoolPure:
     """A pool with the methods of a PureEnv.
 
     reset() must be called outside the compiled function. It ignores its key, because the pool has its own seeds.
+
+    Args:
+        envs: The pool.
+        read: Converts raw observations; see observation_reader.
     """
 
     players: tuple[str, ...] = ()

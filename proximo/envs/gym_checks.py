@@ -45,9 +45,13 @@ def place_for(made: Any) -> str:
 
 
 def check_envs(envs: list[gym.Env], env_id: str) -> None:
-    """Check that environments are different objects, and have the same spaces but for bounds of observations.
+    """Check that environments have the same spaces, and that they are different objects.
 
     Warns of wrappers that normalise: a model does not contain their statistics.
+
+    Args:
+        envs: The environments. Bounds of their observations may differ.
+        env_id: Their id, for error messages.
 
     Raises:
         UsageError: They have no spaces or different ones, or two of them are or wrap the same environment.
@@ -152,6 +156,11 @@ def converted_answer(answer: Any, env_id: str) -> tuple[Any, ...]:
 
 def converted_obs(value: Any, env_id: str, reader: ObsReader) -> np.ndarray:
     """Return an observation as an array of its space. Lists and other dtypes are converted where no number is lost.
+
+    Args:
+        value: What the environment returned, or flattening made of it.
+        env_id: The id of the environment, for the warning.
+        reader: Has shape and dtype of the space.
 
     Raises:
         ValueError: The shape is another one, or the conversion would change more than the precision of floats.

@@ -20,7 +20,9 @@ from proximo.errors import EnvError, UsageError, nearest, warn, with_place
 def gym_id(env_id: str, typed: str = "") -> str:
     """Return the id that Gymnasium makes: `env_id`, or with a message the successor of a retired id.
 
-    `module:Env-v0` imports the module first, also from the working directory. Errors name the id that was `typed`.
+    Args:
+        env_id: An id of Gymnasium. `module:Env-v0` imports the module first, also from the working directory.
+        typed: The id that the user gave, for the error message, if that is another one.
 
     Raises:
         UsageError: The id is unknown.
@@ -110,7 +112,9 @@ def _successor(name: str) -> str | None:
 def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
     """Make one environment by its id, without Gymnasium's checker: GymEnvs checks what it returns.
 
-    The values are arguments of the environment, or of gymnasium.make.
+    Args:
+        name: The id that `gym_id` returned.
+        values: Arguments of the environment, or of gymnasium.make.
 
     Raises:
         UsageError: A package is missing; the message has the command that installs it. Or an argument is unknown.
@@ -140,7 +144,9 @@ def make_registered(name: str, values: dict[str, Any]) -> gym.Env:
 def check_arguments(name: str, error: BaseException) -> None:
     """Raise UsageError if a class or function was called without an argument that has no default.
 
-    The error of a call inside has more frames, and gym.make raises another one from it.
+    Args:
+        name: What the message calls it.
+        error: What the call raised. That of a call inside has more frames. gym.make raises another one from it.
     """
     if error.__cause__ is not None and "was raised from the environment creator for" in str(error):
         error = error.__cause__

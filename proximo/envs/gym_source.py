@@ -38,7 +38,11 @@ class EnvSource(NamedTuple):
 
 
 def env_source(cfg: Config, find_id: Callable[[str], str] = gym_id) -> EnvSource:
-    """Return how the environments of a configuration are made, whose id `find_id` turns into that of Gymnasium.
+    """Return how the environments of a configuration are made.
+
+    Args:
+        cfg: Its `env_id` and the fields of ENV_FIELDS and IMAGES are read.
+        find_id: Returns the id that Gymnasium makes from `env_id`.
 
     Raises:
         UsageError: The id is unknown, or the file does not have the environment.

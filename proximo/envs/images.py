@@ -106,7 +106,12 @@ def check_repeats(env: gym.Env, name: str) -> None:
 
 
 def frames_of(env: gym.Env, axes: Axes) -> FrameStack | None:
-    """Return the stack of frames that the images of an environment are; None if they are not stacked."""
+    """Return the stack of frames that the images of an environment are; None if they are not stacked.
+
+    Args:
+        env: The environment.
+        axes: Where its images have their channels.
+    """
     return env.frames if isinstance(env, StackObservations) and axes == "first" else None
 
 

@@ -16,7 +16,13 @@ MOST_KEYS = 20  # entries of info in a message
 
 
 class InfoGymEnvs(GymEnvs):
-    """GymEnvs whose steps have entries of info as metrics, in rows in which an episode ends; NaN elsewhere."""
+    """GymEnvs whose steps have entries of info as metrics, in rows in which an episode ends; NaN elsewhere.
+
+    Args:
+        metrics: The keys of info.
+        given: The arguments of GymEnvs.
+        options: Its keyword arguments.
+    """
 
     def __init__(self, metrics: Collection[str], *given: Any, **options: Any) -> None:
         self.metric_names = tuple(metrics)
@@ -58,7 +64,10 @@ class InfoGymEnvs(GymEnvs):
 def warn_of_missing(missing: Iterable[str], known: Iterable[str], env_id: str) -> None:
     """Warn once of metrics that info does not have when the first episode ends, with the entries that it has.
 
-    An entry of Gymnasium's VectorEnv that begins with _ only says which rows have one.
+    Args:
+        missing: The names that info lacks.
+        known: The keys of info. A key of Gymnasium's VectorEnv that begins with _ says which rows have an entry.
+        env_id: The name of the environments.
     """
     names = sorted(str(key) for key in known if not str(key).startswith(("_", "final_")))
     more = f" and {len(names) - MOST_KEYS} others" * (len(names) > MOST_KEYS)

@@ -9,9 +9,15 @@ from proximo.variants import Atari
 
 
 def make_control_inside(cfg: Config, seeds: Sequence[int]) -> VecEnv | None:
-    """Make environments that JAX steps within its compiled function; None if they can only be stepped from Python.
+    """Make environments that JAX steps within its compiled function.
 
-    `engine` jax (or auto, for tasks written in JAX) simulates in JAX; envpool uses EnvPool's XLA handle.
+    Args:
+        cfg: The configuration. `engine` jax (or auto, for tasks written in JAX) simulates in JAX; envpool uses
+            EnvPool's XLA handle.
+        seeds: One seed per environment.
+
+    Returns:
+        The environments, or None if they can only be stepped from Python.
 
     Raises:
         UsageError: `--engine jax` was given for an id that is not written in JAX.

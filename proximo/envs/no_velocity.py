@@ -15,7 +15,12 @@ VELOCITIES = {"CartPole-v1": (1, 3), "Pendulum-v1": (2,), "MountainCarContinuous
 
 
 class NoVelocity(gym.ObservationWrapper[Any, Any, Any]):
-    """Sets the numbers of the observation with the indices `velocities` to 0."""
+    """Sets numbers of the observation to 0.
+
+    Args:
+        env: The environment.
+        velocities: Their indices.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], velocities: tuple[int, ...]) -> None:
         super().__init__(env)

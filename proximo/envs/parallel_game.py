@@ -35,6 +35,10 @@ class ParallelGame:
         env: The ParallelEnv.
         agents: (P,) their names.
         acting: (P,) bool, which of them take part in the next step.
+
+    Args:
+        env: The ParallelEnv.
+        number: Of the game, for error messages.
     """
 
     def __init__(self, env: Any, number: int) -> None:

@@ -84,6 +84,11 @@ class SelfPlayEnvs:
     Observations are (N, frame_stack + P, size, size) uint8: the shared frames, oldest first, then one plane per player,
     255 for the player of the row and 0 for the others, so that the network's division by 255 results in 1 and 0.
     A player who is out while the others play on has filler rows (`valid` False) until the next game.
+
+    Args:
+        games: The games.
+        clip_rewards: Whether rewards become their sign.
+        workers: Number of threads that step games; 0: none besides the caller's.
     """
 
     arrays = "numpy"

@@ -35,7 +35,12 @@ def make_procgen(cfg: Procgen, seeds: Sequence[int]) -> VecEnv:
 
 
 def procgen_id(env_id: str, mode: str, all_ids: list[str]) -> str:
-    """Return EnvPool's id of a game in a mode. An id of EnvPool names its own mode, which is used instead.
+    """Return EnvPool's id of a game in a mode.
+
+    Args:
+        env_id: The game, or an id. An id of EnvPool names its own mode, which is used instead of `mode`.
+        mode: "easy", "hard", ...
+        all_ids: All ids of EnvPool.
 
     Raises:
         UsageError: The game is unknown, or does not have the mode.

@@ -36,7 +36,13 @@ class VectorMetrics:
         return {name: self._kind.zeros((self._num_envs,), np.float32) + np.nan for name in self.names}
 
     def read(self, info: Mapping[str, Any], over: Array, valid: Array) -> dict[str, Array]:
-        """Return the metrics of a step."""
+        """Return the metrics of a step.
+
+        Args:
+            info: What step() returned.
+            over: (N,) bool, where episodes end.
+            valid: (N,) bool, False where the step only reset an environment.
+        """
         last, log = (x if isinstance(x := info.get(key), Mapping) else usual
                      for key, usual in (("final_info", info), ("log", {})))
         found = self.none()

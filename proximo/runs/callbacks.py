@@ -22,6 +22,10 @@ class StopTraining(Exception):
 def run_callbacks(callbacks: Sequence[Callback], it: "Iteration") -> tuple[dict[str, float], str]:
     """Call every function once.
 
+    Args:
+        callbacks: The functions.
+        it: The iteration.
+
     Returns:
         Their metrics under user/NAME, and why training should end; "" if it should not.
 
@@ -79,7 +83,15 @@ def has_method(callback: object, name: str) -> bool:
 
 
 def _check_arguments(name: str, **values: object) -> None:
-    """Raise UsageError for arguments of a function that are no numbers, or no counts (`episodes`, `iterations`)."""
+    """Check the arguments of a function that makes a callback.
+
+    Args:
+        name: The function.
+        values: Its arguments: numbers, and counts, which are `episodes` and `iterations`.
+
+    Raises:
+        UsageError: They are no numbers, or counts below 1; one sentence for each.
+    """
     wrong = []
     for argument, value in values.items():
         counts = argument in ("episodes", "iterations")

@@ -32,7 +32,14 @@ class Clock:
         return self._seconds_before + time.perf_counter() - self._started
 
     def count_iteration(self, steps: int) -> float:
-        """Note that an iteration has ended, after so many environment steps of the whole run. Returns `seconds`."""
+        """Note that an iteration has ended.
+
+        Args:
+            steps: Environment steps of the whole run so far.
+
+        Returns:
+            `seconds`.
+        """
         self._ended = self.seconds
         if self._first:
             self._first = False

@@ -71,7 +71,9 @@ class CustomParts(NamedTuple):
     def playing_parts(self, variant: str, framework: str) -> Parts:
         """Return the parts with which a trained model plays: torch acts, and steps the environments from outside.
 
-        The framework is that of `make_agent`.
+        Args:
+            variant: The name of the variant.
+            framework: The framework of `make_agent`.
         """
         usual = parts_of(variant, "torch")
         actor = partial(_actor_class(framework), self.make_agent) if self.make_agent else usual.make_actor

@@ -18,6 +18,10 @@ def fit_to_processes(cfg: Config, processes: int) -> Config:
     is divisible, and becomes the next smaller multiple if not; if the environments are players of a game, each process
     has whole games. num_minibatches and env_workers become the next smaller numbers that divide the rows and
     the environments of a process. Sizes for which there is no such number stay as they are.
+
+    Args:
+        cfg: The configuration, resolved.
+        processes: Processes of the run, on all machines.
     """
     if cfg.local_num_envs is not None:
         cfg = replace(cfg, num_envs=cfg.local_num_envs * processes)
@@ -49,6 +53,10 @@ def continue_schedule(cfg: Config, checkpoint: dict[str, Any] | None) -> Config:
     If num_envs has changed, the iterations that are left have other sizes: as many as total_timesteps has room for, at
     least one if the run has not finished. Schedules continue at the share of total_timesteps that was played.
 
+    Args:
+        cfg: The configuration that the run continues with.
+        checkpoint: The checkpoint that it continues from.
+
     Raises:
         FilesError: The checkpoint has fewer than one environment.
     """
@@ -70,7 +78,13 @@ def refuse_earlier_end(before: Sequence[Run], runs: Sequence[Run],
                        checkpoints: Sequence[dict[str, Any] | None]) -> None:
     """Refuse to end runs that have not finished after fewer steps than they have played.
 
-    UsageError if the new total_timesteps of one leaves no iteration.
+    Args:
+        before: The runs as they were recorded.
+        runs: The same runs as they are to continue.
+        checkpoints: What each continues from.
+
+    Raises:
+        UsageError: The new total_timesteps of an unfinished run leaves no iteration.
     """
     for old, run, kept in zip(before, runs, checkpoints, strict=True):
         if kept is None or (run.folder / "summary.json").exists():

@@ -29,6 +29,10 @@ class Evaluator:
 
     An evaluation depends on the weights and on the seed of the run only: a resumed run repeats none and leaves none
     out. Training draws the same numbers with and without it.
+
+    Args:
+        run: The run.
+        parts: What lets its agent play.
     """
 
     def __init__(self, run: Run, parts: Parts) -> None:
@@ -112,7 +116,12 @@ class Evaluator:
 
 
 def set_later_best_aside(run: Path, first: int) -> None:
-    """Rename a best model of an iteration that is played again, because the run continues from an earlier one."""
+    """Rename a best model of an iteration that is played again, because the run continues from an earlier one.
+
+    Args:
+        run: The folder of the run.
+        first: The first iteration after the resume.
+    """
     try:
         later = _best_record(run).get("iteration", 0) >= first
     except (FilesError, KeyError, TypeError, AttributeError):  # the evaluation says so

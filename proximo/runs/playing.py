@@ -48,7 +48,13 @@ PARTS = tuple(PlayingParts.__annotations__)
 
 
 def load_model(path: Path, custom: CustomParts, allow_import: tuple[str, ...]) -> Model:
-    """Load the model of a run, or the folder of a model; see proximo.load."""
+    """Load the model of a run, or the folder of a model; see proximo.load.
+
+    Args:
+        path: The folder.
+        custom: The custom network and the class of the configuration, if the run was started with them.
+        allow_import: Modules and scripts that may be imported because the model names them.
+    """
     check_one_run(path)
     if custom.make_agent is None and "make_agent" in custom_arguments(path):
         raise UsageError(f"{path} was trained with a network of its own. Pass the same make_agent=FUNCTION.")
@@ -61,7 +67,14 @@ def load_model(path: Path, custom: CustomParts, allow_import: tuple[str, ...]) -
 
 
 def play_episodes(given: Any, env: Any, how: Mapping[str, Any], parts: Mapping[str, Any]) -> Evaluation:
-    """Play whole episodes; see proximo.evaluate. `how` has the fields of HowPlayed; None: the default."""
+    """Play whole episodes; see proximo.evaluate.
+
+    Args:
+        given: A model, or the folder of a run or of a model.
+        env: The environment, its id, or None.
+        how: The fields of HowPlayed; None is the default of max_steps and num_envs.
+        parts: The arguments that PARTS names.
+    """
     usual = HowPlayed()
     how = dict(how) | {name: getattr(usual, name) for name in ("max_steps", "num_envs") if how[name] is None}
     model, playing = prepare("evaluate", given, env, parts, wrong_values(how))
@@ -70,7 +83,15 @@ def play_episodes(given: Any, env: Any, how: Mapping[str, Any], parts: Mapping[s
 
 
 def record_episodes(given: Any, out: str | Path, env: Any, how: Mapping[str, Any], parts: Mapping[str, Any]) -> Path:
-    """Record a video; see proximo.watch."""
+    """Record a video; see proximo.watch.
+
+    Args:
+        given: A model, or the folder of a run or of a model.
+        out: The video.
+        env: The environment, its id, or None.
+        how: episodes, deterministic, seed and max_frames (of each episode).
+        parts: The arguments that PARTS names.
+    """
     path = given_path(out, "out", "Name the video NAME.mp4 or NAME.gif.")
     wrong = [*wrong_values(how), *usage_errors(lambda: check_format(path))]
     model, playing = prepare("watch", given, env, parts, wrong)

@@ -83,9 +83,15 @@ def forget_start(folder: Path, runs: Sequence[Run]) -> None:
 
 
 def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:
-    """Raise UsageError if runs are not those of one command: consecutive seeds of one configuration, or a sweep.
+    """Check that the runs are those of one command: consecutive seeds of one configuration, or a sweep.
 
-    Nor may a resume change a field in which they differ.
+    Args:
+        base: Their folder.
+        cfgs: Their configurations.
+        changed: Fields that a resume changes.
+
+    Raises:
+        UsageError: They are not, or a field is to be changed in which they differ.
     """
     is_sweep, seeds = (base / SWEEP).exists(), [cfg.seed for cfg in cfgs]
     swept = [name for name, fact in facts(cfgs[0]).items()
@@ -103,6 +109,10 @@ def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) ->
 
 def same_iteration(runs: Sequence[Run], newest: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
     """Return a checkpoint of each run, all of the newest iteration that every run has; None if one run has none yet.
+
+    Args:
+        runs: The runs.
+        newest: The newest checkpoint of each, None if it has none.
 
     Raises:
         UsageError: A run ended long before the others, because its numbers were not finite.

@@ -220,7 +220,13 @@ def last_return(watcher: Watcher) -> float:
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
-    """Yield the iterations of one run as a list of one, or those of several runs that one compiled function trains."""
+    """Yield the iterations of one run as a list of one, or those of several runs that one compiled function trains.
+
+    Args:
+        cfgs: The configuration of each run.
+        parts: What trains.
+        states: The snapshot of each run to continue from.
+    """
     if len(cfgs) > 1:
         assert parts.train_group is not None, "several runs at once need --framework jax, which was checked"
         yield from parts.train_group(cfgs, parts.make_envs, parts.make_agent, states=states)

@@ -51,6 +51,13 @@ def timed_loss(loss_fn: Callable[..., Any], recorder: Recorder) -> Callable[...,
 def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..., Any], iterations: int) -> Shares:
     """Train for a few iterations in a temporary folder and measure them; the first, which sets up, does not count.
 
+    Args:
+        cfg: The configuration, resolved.
+        variant: Its name.
+        parts: What trains.
+        loss_fn: The loss of the framework.
+        iterations: How many are measured.
+
     Returns:
         Means over the iterations, without --overlap. A checkpoint is written once, and counts as often as a run
         writes one.

@@ -139,7 +139,11 @@ def _watchers(runs: Sequence[Run], custom: CustomParts, recorder: Recorder,
               starts: Iterable[tuple[dict[str, Any] | None, Callable[[], None] | None]]) -> list[Watcher]:
     """Return a watcher for each run; the last one shows the progress of all.
 
-    A start is the checkpoint that a run continues from, and what is called before anything is written.
+    Args:
+        runs: The runs.
+        custom: The custom parts.
+        recorder: Notes the steps of the environments.
+        starts: For each run, the checkpoint that it continues from, and what is called before anything is written.
     """
     watchers: list[Watcher] = []
     for run, (checkpoint, before_first) in zip(runs, starts):

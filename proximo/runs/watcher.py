@@ -193,6 +193,11 @@ def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
     """Save the model, after the last iteration summary.json, then the checkpoint.
 
     In this order a run whose last checkpoint exists is complete, whenever the process is killed.
+
+    Args:
+        run: The run.
+        content: The iteration, and the state of the log after it.
+        summary: The content of summary.json after the last iteration.
     """
     it = content.it
     tree = {"state": it.snapshot(), "log": content.log, "versions": versions(), "cpu": cpu_model(),

@@ -61,6 +61,11 @@ class BatchRows:
         dtype: Of a row, in numpy; numbers of 64 bits become float32.
         masked: A Dict observation has the key `action_mask`.
 
+    Args:
+        space: The observation space of one environment.
+        kind: The arrays of the observations.
+        checks: Those of the environments.
+
     Raises:
         UsageError: The space is not supported.
     """
@@ -132,6 +137,12 @@ class BatchRows:
 
 def batch_actions(space: spaces.Space[Any], kind: ArrayKind, name: str, num_envs: int) -> Callable[[Array], Any]:
     """Return a function from the policy's actions (N, *action_shape) to those that a VectorEnv takes.
+
+    Args:
+        space: The action space of one environment.
+        kind: The arrays of actions.
+        name: The name of the environments, for messages.
+        num_envs: N.
 
     Raises:
         UsageError: There is no policy for the space, or not for tensors.

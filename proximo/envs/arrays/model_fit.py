@@ -20,7 +20,9 @@ LEAST_FEATURES = 128  # of the network of an image that is a part of an observat
 def packed_layout(envs: Any, cfg: Config) -> Layout | None:
     """Return the layout of rows that an encoder must take apart; None where a network reads observations as they are.
 
-    With `critic_obs`, vectors of floats must be taken apart too.
+    Args:
+        envs: Anything with observation_space.
+        cfg: With `critic_obs`, vectors of floats must be taken apart too.
     """
     layout = obs_layout(envs.observation_space)
     return layout if layout is not None and (layout.dtype == np.uint8 or cfg.critic_obs) else None
@@ -53,7 +55,12 @@ def has_image_parts(envs: Any) -> bool:
 
 
 def check_model(envs: Any, cfg: Config) -> None:
-    """Raise UsageError if cfg.model does not fit the observations of `envs`, as the network sees them."""
+    """Raise UsageError if cfg.model does not fit the observations.
+
+    Args:
+        envs: Anything with obs_shape, obs_dtype and observation_space, as the network sees them.
+        cfg: Its `model`, `env_id`, `norm_obs`, `policy_sizes`, `value_sizes` and `critic_obs` are read.
+    """
     layout = packed_layout(envs, cfg)
     if cfg.critic_obs and (problem := _problem_of_critic(envs, cfg)):
         raise UsageError(problem)

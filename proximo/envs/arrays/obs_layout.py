@@ -65,9 +65,13 @@ def obs_layout(space: "spaces.Dict | spaces.Tuple[Any]") -> Layout: ...
 @overload
 def obs_layout(space: spaces.Space[Any] | None) -> Layout | None: ...
 def obs_layout(space: spaces.Space[Any] | None) -> Layout | None:
-    """Return the layout of the rows of an observation space; None if that is neither a Dict nor a Tuple.
+    """Return the layout of the rows of an observation space. The key `action_mask` is no part.
 
-    The key `action_mask` is no part.
+    Args:
+        space: The observation space of one environment.
+
+    Returns:
+        None if the space is neither a Dict nor a Tuple.
 
     Raises:
         ValueError: A part has no fixed size.
@@ -186,7 +190,12 @@ class FloatView(NamedTuple):
 
 
 def float_view(space: spaces.Space[Any] | None, obs_shape: tuple[int, ...]) -> FloatView:
-    """Return the numbers to normalise: the vectors of floats of a packed row, otherwise the whole observation."""
+    """Return the numbers to normalise: the vectors of floats of a packed row, otherwise the whole observation.
+
+    Args:
+        space: The observation space of one environment; None if an observation is a row already.
+        obs_shape: The shape of a row.
+    """
     layout = obs_layout(space)
     if layout is None or layout.dtype != np.uint8:
         return FloatView(shape=obs_shape, whole=True, read=lambda rows: rows, write=lambda rows, values: values)

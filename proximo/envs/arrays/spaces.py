@@ -54,6 +54,11 @@ def read_space(space: spaces.Space[Any], env_id: str, num_envs: int = 1) -> ObsR
 
     Dict and Tuple observations are packed (obs_layout.py); Discrete, MultiDiscrete and MultiBinary become flags.
 
+    Args:
+        space: The observation space of one environment.
+        env_id: The id of the environment, for the error message.
+        num_envs: How many environments there are.
+
     Raises:
         UsageError: The observations have no fixed size, are empty, or do not fit into the memory.
     """
@@ -102,7 +107,12 @@ def check_size(space: spaces.Space[Any], env_id: str, num_envs: int) -> None:
 class Packer:
     """Makes one row of a Dict or Tuple observation.
 
-    Only the first `checked` observations are searched for keys that the space does not have: it would take time.
+    Args:
+        space: The observation space of one environment.
+        layout: Of its rows.
+        env_id: The id of the environment, for messages.
+        checked: How many of the first observations must not have other keys than the space. A comparison of every
+            observation would take time.
     """
 
     def __init__(self, space: spaces.Space[Any], layout: Layout, env_id: str, checked: int) -> None:
@@ -143,6 +153,10 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
 
     Discrete actions count from 0 for the policy and from `start` for the environment. Box actions are clipped to the
     bounds of the space (detail 27). The policy's action of a Dict or Tuple is one row of float32, part after part.
+
+    Args:
+        space: The action space of one environment.
+        env_id: The id of the environment, for the error message.
 
     Raises:
         UsageError: There is no policy for the space.
@@ -192,7 +206,13 @@ def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
 
 
 def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator) -> Any:
-    """Return one random action, as a policy would return it, of those that a mask (A,) bool allows; None: of all."""
+    """Return one random action, as a policy would return it.
+
+    Args:
+        space: A space that action_writer accepts.
+        mask: (A,) bool, the actions that are allowed; None: all.
+        rng: Where the random numbers come from.
+    """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return _scripted_row(space, mask, rng)
     if isinstance(space, spaces.Box):

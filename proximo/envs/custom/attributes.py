@@ -16,7 +16,13 @@ ARRAYS = ("numpy", "torch", "jax")
 
 
 def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for every attribute that is wrong; there have to be `number` environments with these metrics."""
+    """Yield a sentence for every attribute that is wrong.
+
+    Args:
+        envs: The custom environments.
+        number: How many there have to be.
+        metrics: The names that --info-metrics asks for.
+    """
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
         yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the seeds " \
@@ -71,9 +77,13 @@ def is_numpy_dtype(given: Any) -> bool:
 
 
 def check_no_effect(cfg: Config, maker: str, engines: Collection[str], taken: Collection[str] = ()) -> None:
-    """Raise UsageError for settings that only environments of Gymnasium have, unless they are in `taken`.
+    """Raise UsageError for settings that change environments of Gymnasium, and none of these.
 
-    Values of `engine` in `engines` are no fault.
+    Args:
+        cfg: The configuration.
+        maker: What makes these environments, for the message.
+        engines: Values of `engine` that are no fault.
+        taken: Settings that have an effect.
     """
     names = [name for name in changed_fields(cfg) if name != "env_file"]  # the file that makes these environments
     names += [name for name in ("eval_env_kwargs", "info_metrics", "env_workers") if getattr(cfg, name)]

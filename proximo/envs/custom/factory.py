@@ -23,7 +23,10 @@ Factory = Callable[..., Any]
 
 
 def env_factory(env: Any) -> Factory:
-    """Return a function that makes a new environment at each call: `env` itself, or one that copies an environment.
+    """Return a function that makes a new environment at each call.
+
+    Args:
+        env: Such a function, a class, or an environment, which is copied.
 
     Raises:
         UsageError: `env` is none of these, or the environment cannot be copied.
@@ -41,7 +44,12 @@ def env_factory(env: Any) -> Factory:
 
 
 def env_name(env: Any, kwargs: Collection[str] = ()) -> str:
-    """Return the name of an environment: the id that it is registered under, otherwise the name of its class."""
+    """Return the name of an environment: the id that it is registered under, otherwise the name of its class.
+
+    Args:
+        env: What `env_factory` takes.
+        kwargs: Its arguments, as in the field env_kwargs.
+    """
     if isinstance(env, type):
         return env.__name__
     one = env if isinstance(env, gym.Env) else make_new(env_factory(env), EnvSource(name="env", kwargs=kwargs), [])

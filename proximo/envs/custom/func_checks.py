@@ -55,9 +55,13 @@ def check_func_env(env: Any, max_episode_steps: Any) -> None:
 
 
 def observed_arrays(env: Any, given: Any) -> list[Array]:
-    """Return the arrays of what env.observation() returned: one, or the parts of a Dict in the order of its space.
+    """Return the arrays of an observation: one, or the parts of a Dict in the order of its space.
 
     Whole numbers may become floats.
+
+    Args:
+        env: The environment.
+        given: What `env.observation` returned.
 
     Raises:
         UsageError: The space describes another observation, or its dtype cannot hold these numbers.

@@ -40,6 +40,10 @@ def with_moved_script(cfg: Config, allowed: Collection[str]) -> Config:
     """Return the configuration with a script that the user has named in place of env_file, if their names are the same.
 
     A run whose project has moved, or that comes from another machine, has a path that leads nowhere.
+
+    Args:
+        cfg: The configuration from a file.
+        allowed: Names of modules and paths of scripts that the user has given.
     """
     recorded, member = split_file(cfg.env_file)
     name = PureWindowsPath(str(recorded)).name  # of a path of any operating system
@@ -52,9 +56,12 @@ def with_moved_script(cfg: Config, allowed: Collection[str]) -> Config:
 
 
 def check_imports(cfg: Config, allowed: Collection[str], source: object) -> None:
-    """Refuse a configuration from a file, `source`, that names modules or a script which the user has not allowed.
+    """Refuse a configuration from a file that names modules or a script which the user has not allowed.
 
-    A name that is allowed also allows the modules inside that module.
+    Args:
+        cfg: The configuration.
+        allowed: Names of modules, which also allow the modules inside them, and paths of scripts.
+        source: The file or folder that it was read from, for the message.
 
     Raises:
         UsageError: Something is not allowed; one sentence for each.
@@ -78,7 +85,9 @@ def _refusal(source: object, name: str) -> str:
 def import_flags(cfg: Config, elsewhere: bool = False) -> list[str]:
     """Return the flags with which a later command may import what a configuration names.
 
-    A command `elsewhere`, on another machine, names a script without its folder.
+    Args:
+        cfg: The configuration.
+        elsewhere: The command is one on another machine: a script is named without its folder.
     """
     return [word for name in named_modules(cfg)
             for word in ("--allow-import", PureWindowsPath(name).name if elsewhere and name.endswith(".py") else name)]
@@ -93,7 +102,9 @@ def _covers(allowed: str, name: str) -> bool:
 def import_named(module: str, named_by: str) -> ModuleType:
     """Import a module, also from the working directory unless it is one of KNOWN. The import is announced.
 
-    Messages say where it was `named_by`, such as `env_id=my_envs:MyEnv-v0`.
+    Args:
+        module: Its name.
+        named_by: Where it was named, for messages, such as `env_id=my_envs:MyEnv-v0`.
 
     Raises:
         UsageError: It cannot be found, or has an error of its own; the message has file and line.
@@ -134,7 +145,10 @@ def split_file(text: str) -> tuple[Path, str]:
 
 
 def load_script(path: Path) -> ModuleType:
-    """Import a script by its absolute path. Its folder is searched for what it imports.
+    """Import a script by its path. Its folder is searched for what it imports.
+
+    Args:
+        path: Its absolute path.
 
     Raises:
         UsageError: The file does not exist, is not a Python file, or raises an exception.

@@ -69,7 +69,12 @@ class CheckedPure:
 
 
 def state_difference(before: Any, after: Any) -> str:
-    """Return where the state after a step has another structure, shape or dtype than before it, "" if nowhere."""
+    """Return where the state after a step has another structure, shape or dtype than before it, "" if nowhere.
+
+    Args:
+        before: The state, as `jax.eval_shape` returns it.
+        after: That after a step.
+    """
     import jax
 
     def leaves(state: Any) -> dict[str, str]:
@@ -87,7 +92,12 @@ def state_difference(before: Any, after: Any) -> str:
 
 @contextmanager
 def naming_environment(pure: Any, call: str) -> Iterator[None]:
-    """Raise EnvError, which names the user's class, for what is raised while a call of the environments is traced."""
+    """Raise EnvError, which names the user's class, for what is raised while a call of the environments is traced.
+
+    Args:
+        pure: A PureEnv; its attribute `env`, where there is one, is what the user wrote.
+        call: "reset" or "step".
+    """
     env = getattr(pure, "env", None)
     name = f"{type(pure).__name__}.{call}()" if env is None else type(env).__name__
     try:

@@ -7,6 +7,11 @@ from proximo.protocols import Array, Step
 def check_ends(step: Step, name: str, self_play: bool) -> None:
     """Refuse two ends at once, and a new episode without `first`, or without the last observation before it.
 
+    Args:
+        step: What environments returned for an action.
+        name: Of the environments, for messages.
+        self_play: A row may end while the game of the others goes on.
+
     Raises:
         UsageError: A rule is broken.
     """
@@ -24,7 +29,12 @@ def check_ends(step: Step, name: str, self_play: bool) -> None:
 
 
 def check_fillers(step: Step, ended: Array, name: str) -> None:
-    """Refuse a step (`final_obs` None) whose fillers are not the rows that `ended` before: it resets without saying so.
+    """Refuse a step without filler rows where episodes had ended: environments that reset without saying so.
+
+    Args:
+        step: What environments returned for an action, with `final_obs` None.
+        ended: (N,) bool, rows whose episode ended in the step before.
+        name: Of the environments, for messages.
 
     Raises:
         UsageError: Other rows than these are fillers.

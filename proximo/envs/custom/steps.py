@@ -51,7 +51,10 @@ def first_out_of_range(x: Array, dtype: np.dtype[Any]) -> int | None:
 def first_without_choice(mask: Any, starts: Any, over: Any) -> int | None:
     """Return the first row whose mask leaves no choice to a component of the action; None if there is none.
 
-    Rows in `over` need no choice, because the next step only resets them.
+    Args:
+        mask: (N, A) bool.
+        starts: Of the components after the first, in the mask.
+        over: (N,) bool, rows that need no choice because the next step only resets them; None: all need one.
     """
     def host(x: Any) -> np.ndarray:
         return np.asarray(x.cpu() if hasattr(x, "detach") else x)

@@ -73,6 +73,10 @@ class CheckedEnvs:
     """A VecEnv whose steps are checked: arrays of another shape would be repeated to fill the rollout.
 
     Everything else is that of the environments.
+
+    Args:
+        envs: The custom environments.
+        stored: The dtype of observations in the rollout.
     """
 
     def __init__(self, envs: Any, stored: np.dtype[Any]) -> None:

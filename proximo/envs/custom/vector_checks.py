@@ -17,7 +17,12 @@ STEP = ("Return obs, reward, terminated, truncated and info. If there is one arr
 
 
 class VectorChecks:
-    """The checks of one VectorEnv. Shapes are compared in every step, and dtypes where they are new."""
+    """The checks of one VectorEnv. Shapes are compared in every step, and dtypes where they are new.
+
+    Args:
+        name: The name of its class.
+        num_envs: N.
+    """
 
     def __init__(self, name: str, num_envs: int) -> None:
         self.name, self.num_envs = name, num_envs
@@ -48,7 +53,12 @@ class VectorChecks:
     def array(self, x: Any, call: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         """Raise UsageError for an array of another shape or kind of numbers, EnvError for numbers that do not fit.
 
-        The method `call` returned it under the name `what`, and it is stored as `dtype`.
+        Args:
+            x: The array.
+            call: The method that returned it.
+            what: The name of the array.
+            shape: That it needs.
+            dtype: In which it is stored.
         """
         if getattr(x, "shape", None) != shape:
             rows = "" if what != "final_obs" or shape[1:] != getattr(x, "shape", (0,))[1:] else \

@@ -43,7 +43,9 @@ def check_memory(cfg: Config, spec: Spec, num_envs: int, frames: FrameStack | No
 def network_memory(cfg: Config, spec: Spec | None = None) -> list[str]:
     """Return one sentence for each part of the network that cannot fit into the memory.
 
-    Without a spec, the least of all environments is counted.
+    Args:
+        cfg: The configuration.
+        spec: What the agent sees of the environments; None: the least of all environments is counted.
     """
     first = [] if spec is None else [least_inputs(spec, cfg)]
     last = [] if spec is None else [sum(map(num_outputs, action_parts(spec.action_space)))]
@@ -62,7 +64,10 @@ def network_memory(cfg: Config, spec: Spec | None = None) -> list[str]:
 def memory_problems(cfg: Config, here: int, single_envs: bool) -> list[str]:
     """Return what cannot fit into the memory whatever the environment is: the least of everything is counted.
 
-    `here` is the number of environments of all processes on this machine.
+    Args:
+        cfg: The configuration.
+        here: Number of environments of all processes on this machine.
+        single_envs: Whether its environments are single ones of Gymnasium.
     """
     rows = cfg.num_steps * here
     wrong = memory_problem(f"num_steps={cfg.num_steps} x num_envs={here} = {rows:,} rows of at least {LEAST_ROW} bytes",

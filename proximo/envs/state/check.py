@@ -30,6 +30,11 @@ class Replayable(VecEnv, Protocol):
 def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: int) -> bool:
     """Play one environment, load its state into another, and compare the steps of both, and a new episode of each.
 
+    Args:
+        envs: Environments that are not played here. If they have no state now, none are made.
+        make: Makes one such numpy environment from a seed.
+        seed: The seed of the first environment; the second one gets `seed + 1`.
+
     Returns:
         True if all compared steps are equal in every bit; False also if there is no state, or if making or playing one
         fails, with a warning where that is a fault of the environment: no fault of saving stops one that runs without.

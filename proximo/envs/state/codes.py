@@ -27,6 +27,10 @@ def holds_state(value: Any, seen: dict[int, Any]) -> bool:
     """Return whether a value may hold state. Classes, modules and the wrappers of the environment do not.
 
     A method has the state of its object, and a function that of the variables that it takes from around it.
+
+    Args:
+        value: What an attribute holds.
+        seen: The environment, its wrappers, `Kept` for objects, and what was encoded so far, by id.
     """
     if isinstance(value, gymnasium.Env):
         return seen.get(id(value)) is not value

@@ -158,6 +158,10 @@ def set_env_states(envs: Sequence[gymnasium.Env], states: Mapping[str, Any]) -> 
 
     A program may change such an object instead of the environments. If the content differs, each environment gets a
     copy, and a warning says so.
+
+    Args:
+        envs: The environments.
+        states: What get_env_state returned for each.
     """
     shared = [(depth, name, value) for depth, layers in enumerate(zip(*map(_layers, envs))) if len(envs) > 1
               for name, value in vars(layers[0]).items() if isinstance(value, (dict, list))

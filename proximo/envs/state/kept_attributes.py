@@ -19,7 +19,8 @@ UNCHANGEABLE = (bool, int, float, str, np.generic, type(None))  # a program cann
 class KeptAttributes:
     """The last value of each attribute that `call_envs("set_wrapper_attr", name, value)` has set.
 
-    It begins with those in the snapshot that training continues from.
+    Args:
+        state: The snapshot that training continues from, or None.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -61,7 +62,14 @@ class KeptAttributes:
                           f"set, because it cannot be set before their first reset ({error}). Let __init__ set {name}.")
 
     def changed(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], found: Sequence[Any]) -> bool:
-        """Note a call of call_envs. Return whether environments that are made again may lack what it has changed."""
+        """Note a call of call_envs. Return whether environments that are made again may lack what it has changed.
+
+        Args:
+            name: The method that was called.
+            arguments: Its arguments.
+            options: Its keyword arguments.
+            found: Its results.
+        """
         if name in READING:
             return not all(isinstance(one, UNCHANGEABLE) for one in found)
         given = dict(zip(("name", "value"), arguments)) | dict(options)

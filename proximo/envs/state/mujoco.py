@@ -182,7 +182,12 @@ def _derived() -> tuple[Names, Names]:
 
 
 def find_part(value: np.ndarray, seen: Mapping[int, Any]) -> dict[str, Any] | None:
-    """Return where an array is that shows a part of a simulation, such as data.qpos[:3]; None of any other array."""
+    """Return where an array is that shows a part of a simulation, such as data.qpos[:3]; None of any other array.
+
+    Args:
+        value: The array.
+        seen: See encode_value.
+    """
     root = value
     while isinstance(root.base, np.ndarray):
         root = root.base

@@ -11,7 +11,14 @@ from proximo.protocols import VecEnv
 
 
 def make_rows_or_workers(make_rows: MakeRows, cfg: Config, seeds: Sequence[int], name: str) -> VecEnv:
-    """Make environments in this process, or in `cfg.env_workers` others, which get a pickled `make_rows`."""
+    """Make environments in this process, or in `cfg.env_workers` processes if that is not 0.
+
+    Args:
+        make_rows: Makes environments in one process from their seeds. It is pickled for worker processes.
+        cfg: Its `env_workers`, `env_timeout` (seconds), `env_groups` and `restart_envs` are read.
+        seeds: One seed per environment.
+        name: The id of the environment, for error messages.
+    """
     if not cfg.env_workers:
         return make_rows(seeds)
     if cfg.env_groups > 1:
@@ -24,7 +31,9 @@ def make_rows_or_workers(make_rows: MakeRows, cfg: Config, seeds: Sequence[int],
 def group_problems(cfg: Config, by_itself: str | None) -> list[str]:
     """Return why environments cannot take turns in groups, one sentence or none.
 
-    `by_itself` says why its engine has no worker processes; None: it can have them.
+    Args:
+        cfg: The configuration.
+        by_itself: Why its engine has no worker processes, None if it can have them.
     """
     given = f"env_groups={cfg.env_groups}"
     if cfg.env_groups < 2:

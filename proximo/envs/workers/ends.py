@@ -97,7 +97,8 @@ def is_stopped(pid: int | None) -> bool:
 def end_with_parent(kill: bool = True) -> None:
     """On Linux, let this process end with its parent, also if an environment hangs by then.
 
-    It ends by SIGKILL, without `kill` by SIGTERM, which it can handle.
+    Args:
+        kill: By SIGKILL; False: by SIGTERM, which the process can handle.
     """
     parent = multiprocessing.parent_process()
     if sys.platform == "linux" and parent is not None:

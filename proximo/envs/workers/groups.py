@@ -11,7 +11,12 @@ from proximo.protocols import Step
 
 
 class GroupedWorkers(WorkerEnvs):
-    """WorkerEnvs of which one of `groups` can step while others wait for their actions (a GroupedVecEnv)."""
+    """WorkerEnvs of which one group can step while others wait for their actions (a GroupedVecEnv).
+
+    Args:
+        groups: Number of groups, which divides the number of workers.
+        make_rows: See WorkerEnvs, like the others.
+    """
 
     def __init__(self, groups: int, make_rows: MakeRows, seeds: Sequence[int], workers: int, timeout: float,
                  name: str) -> None:

@@ -131,9 +131,12 @@ class Bundle(gymnasium.Env[Any, Any]):
         return observation, 0.0, False, False, info
 
     def begin_again(self, last_obs: np.ndarray) -> ProximoError | None:
-        """Begin episodes in place of those of a lost worker, which saw `last_obs` last. Returns a fault, or None.
+        """Begin episodes in place of those of a lost worker. A fault is returned, as by call_rows.
 
         The next step() ends the lost episodes: its rows are truncated and not valid, and its action is not used.
+
+        Args:
+            last_obs: (rows, ...) the last observations of the lost episodes.
         """
         observation, info = self.reset()
         if "fault" in info:

@@ -23,6 +23,11 @@ def start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name:
 
     A thread ends workers that do not start in time, because nothing watches them yet.
 
+    Args:
+        bundles: Make what the workers run.
+        timeout: Seconds after which workers that have not started are an error.
+        name: The id of the environment, for error messages.
+
     Raises:
         EnvError: A worker did not start. None is left.
     """

@@ -26,6 +26,10 @@ ROWS = 2  # environments, or games, that are made
 def function_findings(make_envs: Callable[..., Any], cfg: Config) -> Iterator[Finding]:
     """Make environments three times, play random steps in them, and yield what is found.
 
+    Args:
+        make_envs: (cfg, seeds) -> environments.
+        cfg: The configuration that it gets, with as many environments as are made.
+
     Raises:
         UsageError: What is made, or what it returns, is not what training needs.
         EnvError: Making the environments fails.

@@ -69,7 +69,9 @@ def shown_observations(envs: VecEnv) -> str:
 def track(envs: VecEnv, steps: int | None = None) -> list[Seen]:
     """Return what scripted random actions after a reset give.
 
-    Without a number of steps, there are COMPARED_STEPS, or fewer in slow environments.
+    Args:
+        envs: The environments.
+        steps: How many steps; None: COMPARED_STEPS, or fewer in slow environments.
     """
     rng, step, begin = np.random.default_rng(0), envs.reset(), time.perf_counter()
     seen = [_seen(step)]

@@ -22,6 +22,9 @@ class ValueRanges:
     """The smallest and the largest value of each number of the observations, and of the rewards.
 
     Only parts of Box spaces count that are not uint8 (images), and no action masks.
+
+    Args:
+        space: The observation space of one environment.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:

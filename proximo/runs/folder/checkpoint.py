@@ -85,7 +85,11 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
-    """Read the nested dict that `save_tree` wrote, with the TypedDict of its tree.json (runs/folder/records.py).
+    """Read the nested dict that `save_tree` wrote.
+
+    Args:
+        folder: The folder.
+        kind: The TypedDict that tree.json must have (runs/folder/records.py).
 
     Raises:
         FilesError: A file is missing, is not a regular one, its SHA-256 differs, or its content has other types.
@@ -168,7 +172,8 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
 def find_checkpoint(run: Run) -> dict[str, Any] | None:
     """Return the newest complete checkpoint of a run; None if it was stopped before its first one.
 
-    The run has the configuration that it is to continue with.
+    Args:
+        run: The run, with the configuration that it is to continue with.
 
     Raises:
         UsageError: The checkpoint does not fit the configuration.

@@ -32,7 +32,12 @@ def removed(folder: Path) -> FilesError:
 
 
 class CsvFile:
-    """A CSV file that grows by whole lines; of an existing one, `keep` bytes stay and the rest is cut off."""
+    """A CSV file that grows by whole lines.
+
+    Args:
+        path: The file.
+        keep: Bytes of an existing file that stay; the rest is cut off.
+    """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path

@@ -33,7 +33,16 @@ Place = tuple[int | str, ...]  # of a value in tables and lists
 
 
 def given_path(given: Any, name: str, advice: str) -> Path:
-    """Return the path that the argument `name` gives; ~ is the home folder. UsageError with `advice` if it is none."""
+    """Return the path that an argument names; ~ is the home folder.
+
+    Args:
+        given: The argument.
+        name: Its name, for the message.
+        advice: What to give, for the message.
+
+    Raises:
+        UsageError: The argument is not a path.
+    """
     if not isinstance(given, (str, os.PathLike)) or not (text := os.fspath(given)) or "\0" in str(text):
         raise UsageError(f"{name}={given!r:.60} is not a path. {advice}")
     return Path(os.path.expanduser(text))
@@ -77,7 +86,11 @@ def _is_foreign(path: Path) -> bool:
 
 
 def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
-    """Open a regular file of at most so many bytes (None: any) for reading. Links are followed.
+    """Open a regular file for reading. Links are followed.
+
+    Args:
+        path: The file.
+        most: The largest size in bytes; None: any.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -126,7 +139,12 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
 
 
 def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:
-    """Return the content of a JSON file, which has the types of `kind`, a TypedDict or another type.
+    """Return the content of a JSON file.
+
+    Args:
+        path: The file.
+        kind: The TypedDict, or another type, that its content must have.
+        most: Its largest size in bytes.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -183,7 +201,14 @@ def type_faults(content: Any, kind: Any) -> list[tuple[Place, str]]:
 
 
 def refuse_links(paths: Iterable[Path]) -> None:
-    """Raise FilesError for links in an untrusted folder: writing to them would change files somewhere else."""
+    """Refuse to write through links in an untrusted folder: they lead to files somewhere else.
+
+    Args:
+        paths: What is to be written.
+
+    Raises:
+        FilesError: One of them is a symbolic link.
+    """
     for path in paths:
         if path.is_symlink():
             raise FilesError(f"{path} is a symbolic link to {os.readlink(path)!r}: writing to it would change files "

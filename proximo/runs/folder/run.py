@@ -65,7 +65,10 @@ class Run(NamedTuple):
 def resume_command(folder: Path, cfg: Config, program: str = "") -> str:
     """Return the command that resumes the run, or the runs of several seeds, in a folder.
 
-    A program is the file that trains it by run_program(); "": the command `proximo` does.
+    Args:
+        folder: The folder.
+        cfg: The configuration.
+        program: The file of the program that trains it by run_program(); "": the command `proximo` does.
     """
     processes = world_from_environment().size
     words = [program] if program else ["proximo"]
@@ -87,9 +90,14 @@ def run_folder(cfg: Config) -> Path:
 
 
 def check_new(folders: Sequence[Path], resume_line: str) -> None:
-    """Raise UsageError if one of these folders has a run, or checkpoints of one, from which a resume would continue.
+    """Check that no run is in these folders. Only rank 0 checks.
 
-    Only rank 0 checks. The message has the call or command that would resume the run.
+    Args:
+        folders: The folders of a new run.
+        resume_line: The call or command that would resume it.
+
+    Raises:
+        UsageError: A folder has a run, or checkpoints of one, from which a resume would continue.
     """
     for folder in folders if world_from_environment().rank == 0 else ():
         if (folder / "config.json").exists() or (folder / SWEEP).exists():
@@ -151,7 +159,11 @@ def versions() -> dict[str, str]:
 
 
 def read_config(folder: Path, config_class: Callable[[str], type[Config]]) -> Run:
-    """Read the config.json of a run. `config_class` gives the class of its configuration by the name of its variant.
+    """Read the config.json of a run.
+
+    Args:
+        folder: The folder of the run.
+        config_class: Gives the class of the configuration from the name of the variant.
 
     Raises:
         UsageError: The folder is not that of a run.
@@ -210,9 +222,15 @@ def read_record(folder: Path) -> RunFile:
 
 
 def config_from(values: Mapping[str, Any], kind: type[Config], path: Path) -> Config:
-    """Build a configuration from the JSON of a file. Fields that this version does not know are ignored with a warning.
+    """Build a configuration from JSON; fields that this version does not know are left out with a warning.
 
-    FilesError if a value has a type that its field does not allow; one sentence for each.
+    Args:
+        values: Its fields.
+        kind: Its class.
+        path: The file that has them, for messages.
+
+    Raises:
+        FilesError: A value has a type that its field does not allow; one sentence for each.
     """
     known = {f.name for f in fields(kind)}
     if extra := sorted(values.keys() - known):

@@ -47,17 +47,24 @@ def number_of(error: BaseException) -> int:
 def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> FilesError:
     """Return the error for a file or folder that cannot be written.
 
-    `otherwise` follows the remedy in its sentence: what else to do, or what to do after it.
+    Args:
+        path: The file or folder.
+        error: What the operating system has raised.
+        otherwise: What follows the remedy in its sentence: what else to do, or what to do after it.
     """
     return FilesError(f"{path} could not be written ({reason(error)}). {remedy(error)}{otherwise}.")
 
 
 @contextmanager
 def whole_file(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
-    """Give another name to write a file under, which is changed at the end; the folder is made. A link is replaced.
+    """Give another name to write a file under, which is changed at the end; the folder is made.
 
     A failure leaves an earlier file as it was, and nothing under the other name. Each process uses a name of its own:
     if two write one file at once, that of the later one stays. Nothing is synced with the disk.
+
+    Args:
+        path: The file. A link is replaced, not followed.
+        otherwise: See `unwritten`.
 
     Raises:
         FilesError: The file cannot be written, or a folder, a pipe or a device has its name.

@@ -23,7 +23,8 @@ TRACER = "torch/fx/experimental/proxy_tensor.py"
 class Unbroken:
     """Sends signals again that arrive within imports and tracing. Only what begins after it was made counts.
 
-    Immediately before, it calls `mark` in another thread.
+    Args:
+        mark: Called in another thread, immediately before a signal is sent again.
     """
 
     def __init__(self, mark: Callable[[], None] = lambda: None) -> None:

@@ -64,7 +64,13 @@ def announce_preset(preset: Preset, given: Collection[str]) -> None:
 
 
 def announce_start(cfg: Config, custom: CustomParts, envs: VecEnv) -> None:
-    """Log how many iterations will run, which part of total_timesteps will not, and what is likely to be a mistake."""
+    """Log how many iterations will run, which part of total_timesteps will not, and what is likely to be a mistake.
+
+    Args:
+        cfg: The configuration.
+        custom: Parts that take the place of the variant's.
+        envs: The environments.
+    """
     if names_function(cfg.env_file):
         warn_of_unread(readers_among({"make_envs": function_in_file(cfg)}), cfg)
     steps, processes = cfg.num_iterations * cfg.batch_size, world_from_environment().size
@@ -102,7 +108,11 @@ def warn_of_bounds(cfg: Config, space: spaces.Space[Any]) -> None:
 def announce_resume(folder: Path, cfg: Config, checkpoint: dict[str, Any] | None, ended: int | None = None) -> bool:
     """Log where a run, or cfg.num_seeds runs, continue, and return whether any iteration is left.
 
-    A finished run that has no checkpoints any more has `ended` after so many steps.
+    Args:
+        folder: The folder of the run, or of the runs.
+        cfg: Its configuration.
+        checkpoint: What it continues from.
+        ended: The steps of a finished run that has no checkpoints any more.
     """
     what = f"{cfg.num_seeds} runs in {folder}" if cfg.num_seeds > 1 else str(folder)
     if ended is not None:
@@ -190,7 +200,13 @@ def announce_parts(before: Run, after: Run) -> None:
 
 
 def warn_of_other_parts(source: str, recorded: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Warn if a trained model is loaded or played with other functions, by argument, than those of its run."""
+    """Warn if a trained model is loaded or played with other functions than those of its run.
+
+    Args:
+        source: The folder of the model, or "the model".
+        recorded: The names of the parts of its run, by argument.
+        given: The names of those that are given now.
+    """
     given = {name: one for name, one in given.items() if name in READS and name in recorded}
     if changed := changed_parts(recorded, given):
         warn_once(f"{source} was trained with other functions than those that are given now: {', '.join(changed)}.")

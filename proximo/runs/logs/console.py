@@ -37,7 +37,13 @@ def duration(seconds: float) -> str:
 
 
 class Meter:
-    """The progress of one run on a console."""
+    """The progress of one run on a console.
+
+    Args:
+        title: What is trained.
+        num_iterations: Iterations of the whole run.
+        console: Where to write; None: standard output.
+    """
 
     def __init__(self, title: str, num_iterations: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)

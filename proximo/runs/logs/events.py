@@ -79,7 +79,12 @@ def crc32c(data: bytes, table: np.ndarray) -> int:
 
 
 class EventFile:
-    """One event file. TensorBoard discards what earlier files of the folder contain from `first_step` on."""
+    """One event file.
+
+    Args:
+        folder: The folder of event files.
+        first_step: TensorBoard discards what earlier files of the folder contain from this step on.
+    """
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)

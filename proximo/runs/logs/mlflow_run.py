@@ -14,7 +14,12 @@ MOST_METRICS, MOST_PARAMS, MOST_CHARACTERS = 1000, 100, 6000  # of one request, 
 
 
 class MlflowTracker:
-    """Sends metrics to a run of MLflow; see Tracker (trackers.py)."""
+    """Sends metrics to a run of MLflow; see Tracker (trackers.py).
+
+    Args:
+        client: The MlflowClient.
+        run_id: The run.
+    """
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self.id = client, run_id
@@ -56,9 +61,14 @@ class MlflowTracker:
 
 
 def start_run(project: str, name: str, group: str, parameters: Mapping[str, Any], run_id: str | None) -> MlflowTracker:
-    """Start a run of MLflow, or continue the one with `run_id`. Its tag `group` is what the runs of one setting share.
+    """Start a run of MLflow, or continue one.
 
-    The project is the name of the experiment, which is created if it does not exist.
+    Args:
+        project: The name of the experiment; it is created if it does not exist.
+        name: The name of the run.
+        group: What the runs of one setting share, the tag `group`.
+        parameters: Hyper-parameters; MLflow keeps those of the start.
+        run_id: The run to continue, or None.
 
     Raises:
         UsageError: MLflow is not installed, or its server does not answer.

@@ -27,7 +27,12 @@ class Tracker(Protocol):
 
 
 class SafeTracker:
-    """A Tracker whose first fault is a warning; later ones are ignored, because training does not need it."""
+    """A Tracker whose first fault is a warning; later ones are ignored, because training does not need it.
+
+    Args:
+        tracker: The tracker.
+        name: Its name, for the warning.
+    """
 
     def __init__(self, tracker: Tracker, name: str) -> None:
         self._tracker, self._name, self.id = tracker, name, tracker.id
@@ -75,7 +80,11 @@ def tracker_name(cfg: Config) -> str:
 
 
 def start_tracker(run: Run, ids: Mapping[str, str]) -> Tracker | None:
-    """Start a run of the service that the configuration names, or continue the one in `ids`; None if it names none.
+    """Start a run of the service that the configuration names; None if it names none.
+
+    Args:
+        run: The run of Proximo.
+        ids: The id that each service gave to the run before; that of the named one is continued.
 
     Raises:
         UsageError: The package is not installed, or the service does not start.

@@ -25,9 +25,16 @@ class Window:
         self._sums: dict[str, tuple[float, float]] = {name: (x, weight) for name, (x, weight) in (kept or {}).items()}
 
     def add(self, iteration: int, values: dict[str, float], episodes: int, last: bool) -> dict[str, float] | None:
-        """Add the metrics of an iteration, of which NaN counts nothing, and the number of episodes that ended in it.
+        """Add the metrics of an iteration.
 
-        Returns the mean of each metric since the last line if a line is due, otherwise None.
+        Args:
+            iteration: Its number, from 1.
+            values: Its metrics by name; NaN counts nothing.
+            episodes: Number of episodes that ended in it.
+            last: Whether the run ends after it.
+
+        Returns:
+            The mean of each metric since the last line if a line is due, otherwise None.
         """
         if self._every == 1:
             return values

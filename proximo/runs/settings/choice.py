@@ -58,7 +58,8 @@ def config_of_env(values: dict[str, Any]) -> Config:
 def check_given_id(values: Mapping[str, Any]) -> None:
     """Raise UsageError if `env_id` and `env_file` were both given and the file has another environment.
 
-    A configuration does not say whether its default id was given.
+    Args:
+        values: The fields that were given. A configuration does not say whether its default id was.
     """
     if values.get("env_file") and "env_id" in values:
         try:
@@ -70,7 +71,14 @@ def check_given_id(values: Mapping[str, Any]) -> None:
 
 
 def choose_variant(cfg: Config) -> Choice:
-    """Return the variant for what `config_of_env` returned: by the id if that says enough, otherwise by the spaces."""
+    """Return the variant for an environment: by the id if that says enough, otherwise by the spaces.
+
+    Args:
+        cfg: What `config_of_env` returned.
+
+    Raises:
+        UsageError: The environment cannot be made.
+    """
     check_env_fields(cfg)
     if not cfg.env_file:
         if named := variant_by_name(cfg.env_id):
