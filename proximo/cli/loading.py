@@ -9,8 +9,8 @@ from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.problems import config_problems
-from proximo.runs.custom_parts import custom_arguments, custom_env_argument
 from proximo.runs.folder.run import BEST, check_folder
+from proximo.runs.part_names import custom_arguments, custom_env_argument
 from proximo.runs.run_group import check_one_run
 from proximo.runs.settings.resolve import usage_errors
 from proximo.runs.trained import load

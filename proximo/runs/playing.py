@@ -21,10 +21,11 @@ from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
 from proximo.protocols import MakeAgent
-from proximo.runs.custom_parts import CustomParts, custom_arguments, custom_env_argument
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.run import config_from
 from proximo.runs.logs.announce import warn_of_other_parts
+from proximo.runs.part_names import custom_arguments, custom_env_argument
 from proximo.runs.run_group import check_one_run
 from proximo.runs.settings.arguments import check_wrappers, custom_parts, folder_of, modules_of
 from proximo.runs.settings.resolve import usage_errors, with_changes

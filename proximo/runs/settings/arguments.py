@@ -20,10 +20,11 @@ from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.command_line import end_if_spawned
-from proximo.runs.custom_parts import CustomParts, name_of, readers_among, resume_call
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.records import TrainingState
 from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
+from proximo.runs.part_names import name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
 from proximo.runs.settings.resolve import usage_errors, whole_paths, with_changes
@@ -33,7 +34,7 @@ Part = Callable[..., Any]
 
 
 def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
-                 callbacks: Any = (), config: Any = None) -> CustomParts:
+                 set_up: Any = None, callbacks: Any = (), config: Any = None) -> CustomParts:
     """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
 
     A new run has no worker processes unless they are asked for: they would run the calling script again.
@@ -42,7 +43,7 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
         UsageError: It is not clear which environment is meant, or it cannot be made.
     """
     end_if_spawned()
-    functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
+    functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
     wrong = [f"{name}={one_line(f'{functions[name]!r:.60}')} is not a function. {USES[name]}"
              f"{place_for(functions[name])}" for name in bad]
@@ -65,7 +66,7 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
     agent = given["make_agent"]
     return CustomParts(make_envs=make_envs, rows_per_game=rows_per_game,
                        make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
-                       config=None if bad_class else config,
+                       set_up=given["set_up"], config=None if bad_class else config,
                        callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
                        readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
 
