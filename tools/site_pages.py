@@ -25,7 +25,7 @@ API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
                      "runs.callbacks.StopTraining"),
        "Configurations": ("config.Config", *(f"variants.{name}" for name in (
            "Atari", "AtariLSTM", "Continuous", "RPO", "Procgen", "SelfPlay", "BatchedSim", "Compact"))),
-       "Environments": ("api.check_env", "runs.check_env.Finding"),
+       "Environments": ("api.check_env", "runs.check.check_rows.Finding"),
        "Presets": ("runs.presets.preset",),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
        "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.PureEnv", "protocols.Spec",
@@ -37,7 +37,7 @@ TEXTS = {"Trained models": ("`load` returns a `Model`, and `evaluate` an `Evalua
          "Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
          "Records": ("They are in `proximo.types`.", ""), "Interfaces": ("They are in `proximo.protocols`.", ""),
          "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
-SHOWN = ("types.", "protocols.", "runs.check_env.")  # modules whose classes say at each field, in a comment, what it is
+SHOWN = ("types.", "protocols.", "runs.check.check_rows.")  # modules whose classes say at each field, in a comment, what it is
 METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at",
            "ent_coef_at")  # of Config
 
