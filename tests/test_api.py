@@ -28,7 +28,7 @@ from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
 from proximo.runs.presets import presets
-from proximo.runs.settings.arguments import problems_of_defaults
+from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import with_changes
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
@@ -387,7 +387,7 @@ def test_what_is_no_configuration_is_refused():
     class Slotted(proximo.Config):
         gamma: float = 0.5
 
-    assert problems_of_defaults(Slotted, Config) == []
+    assert problems_of_class(Slotted) == []
     with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
         proximo.train(Bare)
     for wrong in (3, dict, {"seed": 1}):

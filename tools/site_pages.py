@@ -37,7 +37,7 @@ TEXTS = {"Trained models": ("`load` returns a `Model`, and `evaluate` an `Evalua
          "Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
          "Records": ("They are in `proximo.types`.", ""), "Interfaces": ("They are in `proximo.protocols`.", ""),
          "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
-SHOWN = ("types.", "protocols.", "runs.check.check_rows.")  # modules whose classes say at each field, in a comment, what it is
+SHOWN = ("types.", "protocols.", "runs.check.check_rows.")  # modules with a comment at each field of their classes
 METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at",
            "ent_coef_at")  # of Config
 

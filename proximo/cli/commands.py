@@ -27,6 +27,7 @@ from proximo.runs.part_names import is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.restart import start_or_resume
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env
+from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import usage_errors, whole_paths
 from proximo.runs.start import recorded_class, resume
 
@@ -212,7 +213,7 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
     custom = CustomParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
                          make_agent=make_agent, loss_fn=loss_fn, set_up=set_up, config=config,
                          readers=readers_among(parts), callbacks=tuple(callbacks),
-                         wrong=tuple(problems_of_callbacks(callbacks)),
+                         wrong=(*problems_of_class(config), *problems_of_callbacks(callbacks)),
                          resume_with=f"python {sys.argv[0]} resume RUN",
                          names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]
