@@ -91,9 +91,9 @@ def test_environments_network_and_loss_of_ones_own(tmp_path, capsys):
         said = capsys.readouterr().err
         run = repr(str(tmp_path / "variant"))
         assert (f"was trained with a network of its own, which only its program has. Use proximo.evaluate({run}, make_agent=...)"
-                f" or proximo.watch there; the model of proximo.load({run}, make_agent=...) can act and export.") in said
+                f" there, or proximo.watch({run}, 'video.mp4', make_agent=...). The model of proximo.load({run}, make_agent=...) can act and export.") in said
     assert main(["eval", run := str(tmp_path / "mine")]) == 2
-    assert f"Use proximo.evaluate({run!r}, make_envs=..., make_agent=...) or proximo.watch there." in capsys.readouterr().err
+    assert f"Use proximo.evaluate({run!r}, make_envs=..., make_agent=...) there, or proximo.watch(" in capsys.readouterr().err
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
 
