@@ -738,7 +738,8 @@ SHARED = Corridor()
     (lambda: SHARED, "returned the same environment twice. It must make a new one at each call"),
     (lambda: "CartPole-v1", "made a str; a gymnasium.Env is needed"),
     (SimpleNamespace(num_envs=2), "is a vector of environments. Pass a function that makes one"),  # those of other libraries
-    (gymnasium.make_vec("CartPole-v1", 2), "is a vector of environments. Pass a function that makes one"),
+    (gymnasium.make_vec("CartPole-v1", 2), r"is a vector of environments. Pass a function that makes one.*\(make_envs=lambda cfg, seeds:"),
+    (lambda: gymnasium.make_vec("CartPole-v1", 2), r"made a CartPoleVectorEnv; a gymnasium.Env is needed\. A VectorEnv is passed as "),
     (3, "env=3 is not an environment. Pass the id of an environment, a function")])
 def test_environments_that_cannot_be_used_are_refused(env, sentence, tmp_path):
     with pytest.raises(UsageError, match=sentence):
