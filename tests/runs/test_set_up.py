@@ -158,3 +158,12 @@ def test_a_command_of_a_program_takes_it(tmp_path, monkeypatch, capsys):
     assert "set_up was given with framework=jax" in capsys.readouterr().err
     assert program("--framework", "jax", loop=partial(train, set_up=sgd)) == 2
     assert "framework=jax, and this program trains with torch" in capsys.readouterr().err
+
+
+def test_arguments_of_another_function_say_where_they_belong():
+    """resume was `Did you mean resize?`."""
+    for call, name, said in ((proximo.train, "state", "It is an argument of proximo.iterations"),
+                             (proximo.iterations, "resume", "proximo.iterations continues from state=SNAPSHOT"),
+                             (proximo.iterations, "callbacks", "Call the functions in the loop")):
+        with pytest.raises(UsageError, match=f"{name} is not a field of this variant. {said}"):
+            call("ppo", **{name: 3})

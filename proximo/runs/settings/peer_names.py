@@ -138,6 +138,8 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "population_based_training": "proximo pbt FILE trains a population"}
 NOT_GIVEN = ("iteration_shift",)  # fields that a user never sets, and that are not suggested
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
+          "resume": " proximo.iterations continues from state=SNAPSHOT, which snapshot() of an Iteration returns.",
+          "state": " It is an argument of proximo.iterations. proximo.resume continues a run.",
           "set_up": " Pass it to proximo.train or proximo.iterations: each trains one run.",
           **dict.fromkeys(("optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
