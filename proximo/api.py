@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     import gymnasium
 
-    from proximo.protocols import LossFn, MakeAgent
+    from proximo.protocols import LossFn, MakeAgent, SetUp
     from proximo.runs.callbacks import Callback
     from proximo.runs.check.env import Finding
     from proximo.runs.session import Session
-    from proximo.runs.settings.keywords import Changes, Fields, SweepFields
+    from proximo.runs.settings.keywords import Changes, Fields, SweepFields, TrainArguments
     from proximo.types import Iteration
 
     EnvLike = str | Callable[..., Any] | gymnasium.Env[Any, Any]  # an id, a function or a class, an object
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def train(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
           make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
           loss_fn: "LossFn | None" = None, callbacks: "Sequence[Callback]" = (),
-          resume: Literal["auto", "never"] | None = None, **values: "Unpack[Fields]") -> Path:
+          resume: Literal["auto", "never"] | None = None, **values: "Unpack[TrainArguments]") -> Path:
     """Train an agent as `proximo train` does.
 
         proximo.train("ppo_atari", env_id="BreakoutNoFrameskip-v4", seed=1)
@@ -53,7 +53,7 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
         resume: "auto": continue the run that is in `run_dir`, and do nothing if it is finished; "never": refuse such a
             folder; None: what the environment variable PROXIMO_RESUME says, otherwise "never".
         values: Fields of the configuration. Type checkers know those of Proximo's configurations; fields of your own
-            are checked as proximo.train(MyConfig(field=...)).
+            are checked as proximo.train(MyConfig(field=...)). And `set_up=`: another update (docs/add-a-loss.md).
 
     Returns:
         The folder of the run; with num_seeds, the folder that contains one run per seed.
@@ -69,7 +69,7 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
     from proximo.runs.restart import start_or_resume
     from proximo.runs.settings.arguments import configure, custom_parts
 
-    custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks)
+    custom = custom_parts(env, make_envs, make_agent, loss_fn, values.pop("set_up", None), callbacks)
     return _train_to_end(start_or_resume(*configure(config, env, custom, dict(values)), custom, mode=resume))
 
 
@@ -108,7 +108,7 @@ def sweep(config: str | Config | type[Config] | None = None, env: str | None = N
 
 def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike | None" = None, *,
                make_envs: "MakeAnyEnvs | None" = None, make_agent: "MakeAgent | None" = None,
-               loss_fn: "LossFn | None" = None, state: dict[str, Any] | None = None,
+               loss_fn: "LossFn | None" = None, set_up: "SetUp | None" = None, state: dict[str, Any] | None = None,
                **values: "Unpack[Fields]") -> "Generator[Iteration, None, None]":
     """Train, and yield a proximo.types.Iteration after every iteration. There is no run folder, log or checkpoint.
 
@@ -128,9 +128,9 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
         make_envs: As in `train`.
         make_agent: As in `train`.
         loss_fn: As in `train`.
-        state: The snapshot() of an earlier Iteration. Training continues bit for bit if the state of the environments
-            can be saved (Iteration.keeps_state), otherwise only after a multiple of checkpoint_every iterations. What
-            a resume cannot change (the number of environments, the network, the seed, ...), `state` cannot, either.
+        set_up: As in `train`.
+        state: The snapshot() of an earlier Iteration. Training continues bit for bit if Iteration.keeps_state, and
+            otherwise after a multiple of checkpoint_every iterations. What a resume cannot change, it cannot, either.
         values: Fields of the configuration.
 
     Raises:
@@ -142,7 +142,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
     from proximo.runs.settings.arguments import configure, custom_parts, for_programs, problems_of_iterations
     from proximo.runs.settings.resolve import problems_of, resolve
 
-    custom = custom_parts(env, make_envs, make_agent, loss_fn)
+    custom = custom_parts(env, make_envs, make_agent, loss_fn, set_up)
     cfg, variant = configure(config, env, custom, dict(values))
     world = world_from_environment()
     cfg = resolve(custom.with_workers(cfg), variant, world.size, world.local_size, custom.make_envs is not None)
@@ -169,7 +169,7 @@ def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAny
         callbacks: As in `train`. Those that have the methods state() and load(state) continue with their state.
         config: The class of the configuration, if it is a subclass with additional fields.
         changes: New values of fields of the configuration. In addition `allow_import=[...]`, modules and scripts that
-            may be imported because the run names them.
+            may be imported because the run names them, and `set_up=`, as at the start of the run.
 
     Returns:
         `run`.
@@ -182,7 +182,7 @@ def resume(run: str | Path, env: "EnvLike | None" = None, *, make_envs: "MakeAny
     from proximo.runs.settings.arguments import check_wrappers, custom_parts, folder_of, modules_of
     from proximo.runs.start import resume
 
-    custom = custom_parts(env, make_envs, make_agent, loss_fn, callbacks, config)
+    custom = custom_parts(env, make_envs, make_agent, loss_fn, changes.pop("set_up", None), callbacks, config)
     allowed = modules_of(changes.pop("allow_import", ()))
     check_wrappers(changes)
     named = {"env_id": env} if isinstance(env, str) else {}

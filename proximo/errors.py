@@ -204,7 +204,9 @@ def _log(level: int, sentence: str) -> None:
 
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
         "make_agent": "Pass (spec, cfg) -> the network (docs/add-a-network.md).",
-        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md)."}
+        "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md).",
+        "set_up": "Pass (cfg, make_envs, make_agent, loss_fn, state) -> what proximo.on_torch.setup.set_up returns for "
+                  "them, with other parts (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:

@@ -151,6 +151,15 @@ def _same_name(one: Any, other: Any) -> bool:
     return PureWindowsPath(str(one)).name == PureWindowsPath(str(other)).name
 
 
+def field_types(kind: Any) -> dict[str, Any]:
+    """Return the type of every field. A class of a program gives a field of Proximo a default, not another type."""
+    ours = next((base for base in kind.__mro__ if base.__module__.startswith("proximo.")), kind)
+    try:
+        return get_type_hints(kind) | get_type_hints(ours)
+    except NameError:  # a class inside of a function, with annotations that are texts
+        return dict.fromkeys(kind.__dataclass_fields__, Any) | get_type_hints(ours)
+
+
 def options_of(hint: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -202,15 +211,6 @@ def _literal(key: str, value: Any) -> str:
                     "lists, tuples and dicts of these). Pass such an object in a function: env=lambda: MyEnv(...)")
 
 
-def is_convertible(value: Any, hint: Any) -> bool:
-    """Return whether a value can be converted to the type of a field."""
-    try:
-        converted(value, hint)
-    except (TypeError, OverflowError):
-        return False
-    return True
-
-
 def converted_fields(cfg: Cfg) -> Cfg:
     """Return the configuration with every value as its field's type; what does not fit stays (see problems())."""
     return replace(cfg, **{name: value for name, value, problem in _checked(cfg) if not problem})  # type: ignore
@@ -236,7 +236,7 @@ def range_problems(cfg: Any) -> list[str]:
 
 def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
     """Yield (field, its value as the field's type, what is wrong with it or "")."""
-    hints = get_type_hints(type(cfg))
+    hints = field_types(type(cfg))
     for name in facts(cfg):
         value = getattr(cfg, name)
         try:

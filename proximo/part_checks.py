@@ -165,6 +165,35 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
     return agent
 
 
+def make_complete_setup(set_up: Callable[..., Any], cfg: Config, *arguments: Any) -> Any:
+    """Call set_up(cfg, make_envs, make_agent, loss_fn, state), and check during training what its parts return.
+
+    Raises:
+        UsageError: It takes other arguments, or does not return a Setup of torch; later: its `estimate` does not return
+            one advantage per row, or its `learner` has other names than statistics.
+    """
+    setup = call_part("set_up", set_up, cfg, *arguments)
+    if not (hasattr(setup, "learner") and hasattr(setup, "estimate")):
+        raise UsageError(f"set_up returned {kind_of(setup)}. {USES['set_up']}")
+    estimate, learner = setup.estimate, setup.learner
+
+    def estimate_rows(rollout: Any, cfg: Any) -> Any:
+        advantage = estimate(rollout, cfg)
+        if getattr(advantage, "shape", None) != (rows := rollout.value.shape):
+            raise UsageError(f"The estimate of set_up returns {_shown(advantage)}, and a rollout has the shape "
+                             f"{tuple(rows)}. Return one advantage per row.")
+        return advantage
+
+    def step(*arguments: Any) -> Any:
+        stats, norm = learner.step(*arguments)
+        if len(stats) != len(learner.names):
+            raise UsageError(f"The step of set_up returns {len(stats)} statistics, and learner.names has "
+                             f"{len(learner.names)}: {', '.join(learner.names)}. Add a name for each.")
+        return stats, norm
+
+    return setup._replace(estimate=estimate_rows, learner=learner._replace(step=step))
+
+
 def is_network(part: Any) -> bool:
     """Return whether something is a module of torch or flax. Neither is imported."""
     return any((kind.__module__.partition(".")[0], kind.__name__) in (("torch", "Module"), ("flax", "Module"))

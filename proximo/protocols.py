@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AGENT_PARTS", "COUNTS", "Acted", "Agent", "Array", "Distribution", "Episode", "EvaluatingAgent",
            "FrameStack", "GroupedVecEnv", "Head", "LossFn", "MakeAgent", "MakeEnvs", "MakeModel",
-           "Play", "PureEnv", "Spec", "Step", "VecEnv"]
+           "Play", "PureEnv", "SetUp", "Spec", "Step", "VecEnv"]
 Play = Literal["host", "pool", "inside"]  # how JAX plays environments; see VecEnv.play
 
 
@@ -128,6 +128,7 @@ class VecEnv(Protocol):
 MakeEnvs = Callable[[Any, list[int]], VecEnv]  # (configuration, one seed per environment)
 MakeAgent = Callable[[Spec, Any], Any]  # (what a network needs to know, configuration) -> an Agent
 LossFn = Callable[["LossInputs", Any], tuple[Any, Mapping[str, Any]]]  # (inputs, configuration) -> loss, statistics
+SetUp = Callable[[Any, MakeEnvs, MakeAgent, LossFn, dict[str, Any] | None], Any]  # -> proximo.on_torch.setup.Setup
 MakeModel = Callable[[], "Model"]
 
 

@@ -28,7 +28,7 @@ from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
 from proximo.runs.presets import presets
-from proximo.runs.settings.arguments import problems_of_defaults
+from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import with_changes
 from proximo.types import LossInputs
 from proximo.variants import RPO, Continuous
@@ -91,9 +91,9 @@ def test_environments_network_and_loss_of_ones_own(tmp_path, capsys):
         said = capsys.readouterr().err
         run = repr(str(tmp_path / "variant"))
         assert (f"was trained with a network of its own, which only its program has. Use proximo.evaluate({run}, make_agent=...)"
-                f" or proximo.watch there; the model of proximo.load({run}, make_agent=...) can act and export.") in said
+                f" there, or proximo.watch({run}, 'video.mp4', make_agent=...). The model of proximo.load({run}, make_agent=...) can act and export.") in said
     assert main(["eval", run := str(tmp_path / "mine")]) == 2
-    assert f"Use proximo.evaluate({run!r}, make_envs=..., make_agent=...) or proximo.watch there." in capsys.readouterr().err
+    assert f"Use proximo.evaluate({run!r}, make_envs=..., make_agent=...) there, or proximo.watch(" in capsys.readouterr().err
     model = proximo.load(tmp_path / "mine", make_agent=tiny_agent)
     assert model.act(np.zeros(4, np.float32)) in (0, 1)
 
@@ -387,7 +387,7 @@ def test_what_is_no_configuration_is_refused():
     class Slotted(proximo.Config):
         gamma: float = 0.5
 
-    assert problems_of_defaults(Slotted, Config) == []
+    assert problems_of_class(Slotted) == []
     with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
         proximo.train(Bare)
     for wrong in (3, dict, {"seed": 1}):
@@ -738,7 +738,8 @@ SHARED = Corridor()
     (lambda: SHARED, "returned the same environment twice. It must make a new one at each call"),
     (lambda: "CartPole-v1", "made a str; a gymnasium.Env is needed"),
     (SimpleNamespace(num_envs=2), "is a vector of environments. Pass a function that makes one"),  # those of other libraries
-    (gymnasium.make_vec("CartPole-v1", 2), "is a vector of environments. Pass a function that makes one"),
+    (gymnasium.make_vec("CartPole-v1", 2), r"is a vector of environments. Pass a function that makes one.*\(make_envs=lambda cfg, seeds:"),
+    (lambda: gymnasium.make_vec("CartPole-v1", 2), r"made a CartPoleVectorEnv; a gymnasium.Env is needed\. A VectorEnv is passed as "),
     (3, "env=3 is not an environment. Pass the id of an environment, a function")])
 def test_environments_that_cannot_be_used_are_refused(env, sentence, tmp_path):
     with pytest.raises(UsageError, match=sentence):

@@ -31,6 +31,7 @@ from proximo.envs.jax_control import control_tasks
 from proximo.errors import EnvError, NumbersError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.train import train
 from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import same_weights
 
@@ -79,7 +80,7 @@ def test_the_optimizer_of_the_page_keeps_the_weights_before_a_loss_that_is_not_f
     """They became NaN, and NumbersError says that they are those before the step."""
     (block,) = (one for one in blocks(ROOT / "docs" / "add-a-loss.md", "python") if "set_up_with_sgd" in one)
     page, kept = {"__name__": "page"}, []
-    exec(block.partition("\nfor it in train(")[0], page)
+    exec(block.partition("\nrun = proximo.train(")[0], page)
 
     def infinite(batch, cfg):
         loss, stats = ppo_loss(batch, cfg)
@@ -89,7 +90,7 @@ def test_the_optimizer_of_the_page_keeps_the_weights_before_a_loss_that_is_not_f
         kept.append(page["set_up_with_sgd"](*arguments))
         return kept[0]
 
-    training = page["train"](Config(anneal_clip="linear", total_timesteps=5120), make_gym, assemble, infinite, set_up=set_up)
+    training = train(Config(anneal_clip="linear", total_timesteps=5120), make_gym, assemble, infinite, set_up=set_up)
     before = next(training).weights()
     with pytest.raises(NumbersError):
         next(training)

@@ -60,6 +60,8 @@ next(proximo.iterations("ppo", num_env=4))
 proximo.resume("run", total_timestep=1000)
 proximo.check_env("CartPole-v1", env_kwarg={})
 proximo.preset("CartPole-v1", hidden_sizes=64)
+proximo.train("ppo", set_up=lambda cfg: None)
+proximo.check_env("CartPole-v1", set_up=print)
 """
 
 
@@ -79,7 +81,7 @@ def test_programs_of_users_pass_and_wrong_arguments_do_not(tmp_path):
     """Among others lists for tuples, dicts for arguments, and True and False where there is a choice."""
     errors, output = check(tmp_path, program=PROGRAM, wrong=WRONG, typed_programs=PROGRAMS.read_text())
     assert "checked 3 source files" in output, output
-    assert {line.split(": ")[0] for line in errors} == {f"wrong.py:{n}" for n in range(3, 19)}, output
+    assert {line.split(": ")[0] for line in errors} == {f"wrong.py:{n}" for n in range(3, 21)}, output
 
 
 @pytest.mark.slow

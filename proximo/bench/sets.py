@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PureWindowsPath
-from typing import Any, get_type_hints
+from typing import Any
 
 from proximo.bench.names import ASIDE, clashes, folder_of, setting_text
 from proximo.bench.records import RunTable, SetFile
@@ -15,7 +15,7 @@ from proximo.catalog import VARIANTS, variants_with
 from proximo.config import Config
 from proximo.envs.custom.imports import check_imports, split_file
 from proximo.errors import UsageError, nearest
-from proximo.facts import Facts, converted, describe_type, facts, facts_of_all, is_convertible
+from proximo.facts import Facts, converted, facts, facts_of_all, type_problems
 from proximo.problems import config_problems
 from proximo.runs.presets import named_preset, presets
 from proximo.runs.settings.peer_names import ADVICE
@@ -117,17 +117,17 @@ def read_seeds(given: int | Sequence[int], problems: list[str]) -> tuple[int, ..
     return ()
 
 
-def override_problems(variant: str, overrides: Mapping[str, object]) -> list[str]:
+def override_problems(variant: str, overrides: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with settings of a variant: unknown names, and values of a wrong type."""
-    hints, known, problems = get_type_hints(VARIANTS[variant].config), facts(VARIANTS[variant].config), list[str]()
+    known, problems = facts(VARIANTS[variant].config), list[str]()
     for name, value in overrides.items():
         if name in SET_BY_BENCH:
             problems.append(f"{name} is set by the benchmark itself. Leave it out of overrides and command line.")
         elif name not in known:
             advice = ADVICE.get(name) or variants_with(name) or nearest(name, known)
             problems.append(f"{variant} has no field {name}.{advice}")
-        elif not (is_convertible(value, hints[name]) or (known[name].switch and isinstance(value, bool))):
-            problems.append(f"{name}={value!r} is not allowed. Use {describe_type(hints[name])}.")
+        else:
+            problems += type_problems(VARIANTS[variant].config(**{name: value}))
     return problems
 
 

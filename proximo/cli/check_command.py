@@ -1,13 +1,17 @@
 """The command check-env: its arguments, and how the findings are printed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 import tyro
 
+from proximo.catalog import VARIANTS
+from proximo.cli.arguments import arguments
 from proximo.cli.check_process import findings_of_process
+from proximo.cli.flags import field_name, split_flags
 from proximo.config import Config
 from proximo.errors import EnvError, UsageError
+from proximo.facts import facts_of_all
 from proximo.runs.settings.resolve import whole_paths
 
 
@@ -39,8 +43,10 @@ class CheckArguments:
     """seconds that one call of the environment may take"""
 
 
-def check_command(args: CheckArguments) -> int:
+def check_command(words: list[str]) -> int:
     """Check an environment and print the findings; return 3 if it fails, and 2 if there is another fault."""
+    refuse_training_flags(words)
+    args = arguments(CheckArguments, words, "check-env")
     if args.name and args.env_id not in ("", args.name):
         raise UsageError(f"check-env checks one environment, and {args.name} and --env-id {args.env_id} were given. "
                          "Give one of them.")
@@ -56,3 +62,15 @@ def check_command(args: CheckArguments) -> int:
         if finding.ok is False:
             code = max(code, EnvError.exit_code if finding.ends else UsageError.exit_code)
     return code
+
+
+def refuse_training_flags(words: list[str]) -> None:
+    """Raise UsageError for flags of training, which a command that was copied has."""
+    own = {field.name for field in fields(CheckArguments)}
+    settings = facts_of_all(variant.config for variant in VARIANTS.values()).keys() - own
+    given = [flag.word for flag in split_flags(words) if field_name(flag.word).removeprefix("no_") in settings]
+    if given:
+        several = len(given) > 1
+        raise UsageError(f"{' and '.join(given)} {'are settings' if several else 'is a setting'} of training, and the "
+                         f"check of an environment does not depend on {'them' if several else 'it'}. Leave "
+                         f"{'them' if several else 'it'} out.")

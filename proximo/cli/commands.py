@@ -17,14 +17,17 @@ from proximo.config import Config
 from proximo.envs.gym_source import ENV_FIELDS
 from proximo.errors import UsageError, nearest
 from proximo.facts import facts
+from proximo.protocols import SetUp
 from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.command_line import pasted
-from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of, is_of_program, name_of, readers_among
+from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of
 from proximo.runs.folder.run import SWEEP
 from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
+from proximo.runs.part_names import is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.restart import start_or_resume
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env
+from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import usage_errors, whole_paths
 from proximo.runs.start import recorded_class, resume
 
@@ -191,7 +194,7 @@ def variant_by_environment(flags: list[str]) -> tuple[str, dict[str, Any]]:
 
 def run_program(config: type[Config], train: Callable[..., Any], make_envs: Callable[..., Any],
                 make_agent: Callable[..., Any], loss_fn: Callable[..., Any] | None = None,
-                callbacks: Sequence[Callback] = ()) -> NoReturn:
+                callbacks: Sequence[Callback] = (), set_up: SetUp | None = None) -> NoReturn:
     """Run a program as a command: `python my_program.py --seed 2`, `python my_program.py resume RUN`; then exit.
 
     The run is recorded under the name of the variant that the configuration builds on.
@@ -203,12 +206,14 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         make_agent: (spec, cfg) -> the network, with a proximo.protocols.Spec.
         loss_fn: (batch, cfg) -> the loss and named statistics, for a loop that takes `loss_fn`; None: that of the loop.
         callbacks: Called after every iteration, as in proximo.train.
+        set_up: As in proximo.train, for a loop that takes `set_up`; None: that of the loop.
     """
-    parts = {"make_envs": make_envs, "make_agent": make_agent} | ({"loss_fn": loss_fn} if loss_fn else {})
-    names = {argument: name_of(part) for argument, part in parts.items() if is_of_program(part)}
+    parts = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}
+    names = {argument: name_of(part) for argument, part in parts.items() if part is not None and is_of_program(part)}
     custom = CustomParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
-                         make_agent=make_agent, loss_fn=loss_fn, config=config, readers=readers_among(parts),
-                         callbacks=tuple(callbacks), wrong=tuple(problems_of_callbacks(callbacks)),
+                         make_agent=make_agent, loss_fn=loss_fn, set_up=set_up, config=config,
+                         readers=readers_among(parts), callbacks=tuple(callbacks),
+                         wrong=(*problems_of_class(config), *problems_of_callbacks(callbacks)),
                          resume_with=f"python {sys.argv[0]} resume RUN",
                          names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]

@@ -5,12 +5,12 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_origin
 
 from proximo.catalog import variants_with
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.facts import converted, describe_type, facts, options_of
+from proximo.facts import converted, describe_type, facts, field_types, options_of
 from proximo.runs.settings.peer_names import ADVICE, NOT_GIVEN
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
@@ -50,8 +50,7 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     Returns:
         The values that the words set, by field, and one sentence for each mistake.
     """
-    hints = get_type_hints(kind)
-    hints = {f.name: hints[f.name] for f in fields(kind)}
+    hints = {f.name: field_types(kind)[f.name] for f in fields(kind)}
     switches = {name: fact.switch for name, fact in facts(kind).items() if fact.switch}
     values: dict[str, Any] = {}
     wrong: list[str] = []

@@ -1,5 +1,6 @@
 """Load the model of a run, and what makes its environments, for commands."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from proximo.envs.gym_source import joined_kwargs
 from proximo.errors import UsageError
 from proximo.models.model import Model
 from proximo.problems import config_problems
-from proximo.runs.custom_parts import custom_arguments, custom_env_argument
 from proximo.runs.folder.run import BEST, check_folder
+from proximo.runs.part_names import custom_arguments, custom_env_argument
 from proximo.runs.run_group import check_one_run
 from proximo.runs.settings.resolve import usage_errors
 from proximo.runs.trained import load
@@ -35,9 +36,8 @@ def model_of_run(path: Path, best: bool = False) -> Model:
             raise UsageError(f"--best needs the folder of a run. Give {path.parent} instead of {path}.")
         raise UsageError(f"{path} has no {BEST}: no evaluation took place. Train with --eval-every N.")
     if "make_agent" in custom_arguments(path):
-        raise UsageError(f"{path} was trained with a network of its own, which only its program has. Use "
-                         f"{_call('evaluate', path)} or proximo.watch there; the model of {_call('load', path)} can "
-                         "act and export.")
+        raise UsageError(f"{path} was trained with a network of its own, which only its program has. {_play(path)} The "
+                         f"model of {_call('load', path)} can act and export.")
     return load(path / BEST if best else path)
 
 
@@ -58,8 +58,7 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
         FilesError: There is no model, or it is damaged.
     """
     if custom_env_argument(custom_arguments(path)) and not env_id:
-        advice = "For a card, train with --env-file, or with an id of a module." if for_card else (
-            f"Use {_call('evaluate', path)} or proximo.watch there.")
+        advice = "For a card, train with --env-file, or with an id of a module." if for_card else _play(path)
         raise UsageError(f"{path} was trained in an environment of its own, which only its program has. {advice}")
     model = model_of_run(path, best)
     cfg = with_moved_script(replace(model.cfg, env_id="", env_file="") if env_id else model.cfg, allow_import)
@@ -71,11 +70,17 @@ def load_run(path: Path, allow_import: tuple[str, ...], best: bool = False, env_
     return model, parts_of(model.variant, "torch")
 
 
-def _call(function: str, path: Path) -> str:
+def _play(path: Path) -> str:
+    """Return a sentence with the calls that evaluate and record a run in its program."""
+    return f"Use {_call('evaluate', path)} there, or {_call('watch', path, repr('video.mp4'))}."
+
+
+def _call(function: str, path: Path, *arguments: str) -> str:
     """Return the call of a function of proximo with the parts of a run that its program has to pass again."""
     takes = ("make_agent", "config") if function == "load" else ("env", "make_envs", "make_agent", "config")
     passed = [f"{name}=..." for name in custom_arguments(path) if name in takes]
-    return f"proximo.{function}({', '.join([repr(str(path)), *passed])})"
+    folder = repr(os.path.abspath(path))  # the program may run in another folder
+    return f"proximo.{function}({', '.join([folder, *arguments, *passed])})"
 
 
 def missing_run(path: Path) -> list[str]:

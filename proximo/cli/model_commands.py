@@ -8,7 +8,7 @@ import numpy as np
 import tyro
 
 from proximo.cli.arguments import AllowImport, RunFolder, arguments, check_least
-from proximo.cli.check_command import CheckArguments, check_command
+from proximo.cli.check_command import check_command
 from proximo.cli.eval_progress import shown_progress
 from proximo.cli.loading import load_run, missing_run
 from proximo.cli.messages import folder_problems
@@ -111,7 +111,7 @@ def model_command(name: str, words: list[str]) -> int:
 
             return rate_command(arguments(RateArguments, words, name))
         case _:
-            return check_command(arguments(CheckArguments, words, name))
+            return check_command(words)
 
 
 def eval_command(args: EvalArguments) -> int:

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import fields
 from itertools import pairwise
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from proximo.config import Config
-from proximo.facts import Group, facts, options_of
+from proximo.facts import Group, facts, field_types, options_of
 
 COMMON = ("env_id", "env_file", "env_kwargs", "total_timesteps", "seed", "num_envs", "num_steps", "learning_rate",
           "gamma", "ent_coef", "norm_obs", "norm_reward", "model", "hidden_sizes", "framework", "compile", "eval_every",
@@ -41,7 +41,7 @@ RESUME = FlagHelp(name="resume", group="logging", flag="--resume auto|never", de
 
 def flag_helps(kind: type[Config]) -> list[FlagHelp]:
     """Return what there is to say about every field of a configuration, in order of the fields."""
-    hints, texts, all_facts = get_type_hints(kind), field_docstrings(kind), facts(kind)
+    hints, texts, all_facts = field_types(kind), field_docstrings(kind), facts(kind)
     return [FlagHelp(name=one.name, group=all_facts[one.name].group, flag=_flag(one.name, hints[one.name]),
                      text=texts.get(one.name, ""), default=_default_text(one.default),
                      detail=all_facts[one.name].detail) for one in fields(kind)]

@@ -41,6 +41,9 @@ def place_for(made: Any) -> str:
     if hasattr(made, "initial") and hasattr(made, "transition"):
         return (" A functional environment is passed as proximo.train(make_envs=from_func_env(ENV)), see "
                 "docs/batched-environments.md.")
+    if isinstance(made, gym.vector.VectorEnv):
+        return (" A VectorEnv is passed as proximo.train(make_envs=lambda cfg, seeds: gymnasium.make_vec(ID, "
+                "num_envs=len(seeds))), see docs/batched-environments.md.")
     return ""
 
 

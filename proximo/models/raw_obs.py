@@ -50,6 +50,9 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
         UsageError: The structure or a shape is another one, a value is no array or not finite, or its conversion to
             the dtype of its space would change more than the precision of floats.
     """
+    if isinstance(raw, tuple) and dict in map(type, raw[-1:]) and not isinstance(space, spaces.Tuple):
+        raise UsageError(f"the observation is a tuple of {len(raw)} with an info, as reset() or step() of an "
+                         "environment returns it. Give its first part.")
     try:
         return _read_rows(space, obs_shape, raw, unseen, reader)
     except (RuntimeError, TypeError, ValueError) as error:  # numpy's of ragged lists, torch's of a gradient

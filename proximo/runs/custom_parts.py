@@ -1,6 +1,6 @@
 """Parts of a run that belong to the user's program instead of the variant: environments, network, loss, loop."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,21 +18,22 @@ from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import trained_tree
 from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
+from proximo.part_checks import make_complete_setup
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.callbacks import Callback
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.folder.checkpoint import MANIFEST
-from proximo.runs.folder.files import is_folder
-from proximo.runs.folder.run import Run, parts_of_run
+from proximo.runs.folder.run import Run
+from proximo.runs.part_names import ARGUMENTS, custom_env_argument, resume_call
 from proximo.types import Iteration
 
-ARGUMENTS = {"env": "make_envs", "make_envs": "make_envs", "make_agent": "make_agent", "loss_fn": "loss_fn",
-             "config": "config"}
 LOOPS = {"proximo.on_torch.train": "torch", "proximo.on_jax.train": "jax"}  # by module
 
 
 def framework_of(train: Callable[..., Any] | None) -> str:
-    """Return the framework of a loop; "" for a custom one."""
+    """Return the framework of a loop, or of a partial() of it; "" for a custom one."""
+    while isinstance(train, partial):
+        train = train.func
     return LOOPS.get(getattr(train, "__module__", ""), "")
 
 
@@ -48,6 +49,7 @@ class CustomParts(NamedTuple):
     rows_per_game: Callable[[Any], int] | None = None  # of make_envs; see Parts
     make_agent: Callable[..., Any] | None = None
     loss_fn: Callable[..., Any] | None = None
+    set_up: Callable[..., Any] | None = None  # of torch; see proximo/on_torch/setup.py
     config: type[Config] | None = None  # the class of the configuration
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
@@ -59,14 +61,16 @@ class CustomParts(NamedTuple):
     def parts(self, variant: str, framework: str) -> Parts:
         """Return the parts that train, in a framework; UsageError if it is not installed."""
         usual = parts_of(variant, framework)
-        return usual._replace(train=self._with_loss(self.train or usual.train),
-                              train_group=usual.train_group and self._with_loss(usual.train_group),
+        group = usual.train_group and self._with_update(usual.train_group)
+        return usual._replace(train=self._with_update(self.train or usual.train), train_group=group,
                               make_envs=self.make_envs or usual.make_envs,
                               rows_per_game=self.rows_per_game or usual.rows_per_game,
                               make_agent=self.make_agent or usual.make_agent)
 
-    def _with_loss(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        return train if self.loss_fn is None else partial(train, loss_fn=self.loss_fn)
+    def _with_update(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        given = {} if self.loss_fn is None else {"loss_fn": self.loss_fn}
+        given |= {} if self.set_up is None else {"set_up": partial(make_complete_setup, self.set_up)}
+        return partial(train, **given) if given else train
 
     def playing_parts(self, variant: str, framework: str) -> Parts:
         """Return the parts with which a trained model plays: torch acts, and steps the environments from outside.
@@ -93,7 +97,15 @@ class CustomParts(NamedTuple):
         wrong = [*self.wrong, *(passed_env_problems(cfg) if "env" in self.names else ())]
         if (framework := framework_of(self.train)) and framework != cfg.framework:
             wrong.append(f"framework={cfg.framework}, and this program trains with {framework}. Leave --framework out.")
-        return wrong
+        return wrong + self._problems_of_set_up(cfg)
+
+    def _problems_of_set_up(self, cfg: Config) -> list[str]:
+        if self.set_up is None:
+            return []
+        wrong = [f"set_up was given with framework={cfg.framework}, and it is a part of torch. Use framework=torch, or "
+                 "leave set_up out."] if cfg.framework != "torch" else []
+        return wrong + ["set_up was given with overlap=True, whose loop does not use it. Leave one of them out."
+                        ] * cfg.overlap
 
     def with_workers(self, cfg: Config) -> Config:
         """Return the configuration with `env_workers` of these parts, unless it has a number itself."""
@@ -123,8 +135,8 @@ class CustomParts(NamedTuple):
         Raises:
             UsageError: Some are missing or wrong, or an environment was given to a run that has an id.
         """
-        if self.wrong:
-            raise UsageError("\n".join(self.wrong))
+        if wrong := [*self.wrong, *self._problems_of_set_up(run.cfg)]:
+            raise UsageError("\n".join(wrong))
         lacking = [name for name, part in ARGUMENTS.items()
                    if name in run.custom_parts and getattr(self, part) is None]
         if lacking or (run.resume_with.startswith("python ") and self.train is None):
@@ -190,31 +202,6 @@ class CustomParts(NamedTuple):
 NO_CUSTOM_PARTS = CustomParts()
 
 
-def name_of(part: Any) -> str:
-    """Return the name of a function or a class, or that of an object's class."""
-    while isinstance(part, partial):
-        part = part.func
-    return str(getattr(part, "__name__", type(part).__name__))
-
-
-def readers_among(parts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of some parts, by argument, are custom functions, which alone can apply settings."""
-    return tuple(name for name in ("make_envs", "make_agent")
-                 if parts.get(name) is not None and is_of_program(parts[name]))
-
-
-def is_of_program(part: Any) -> bool:
-    """Return whether a function or a class is none of this package."""
-    while isinstance(part, partial):
-        part = part.func
-    return not str(getattr(part, "__module__", "")).startswith("proximo.")
-
-
-def resume_call(names: Iterable[str]) -> str:
-    """Return the call that resumes a run with these arguments; "" without any."""
-    return f"proximo.resume('RUN', {', '.join(f'{name}=...' for name in names)})" if names else ""
-
-
 def differs_from_variant(kind: type[Config]) -> bool:
     """Return whether a configuration class has more than other defaults of the variant's fields."""
     base = config_class(variant_of(kind))
@@ -229,18 +216,3 @@ def _actor_class(framework: str) -> Any:
     else:
         from proximo.on_torch.actor import Actor  # type: ignore[assignment]
     return Actor
-
-
-def custom_env_argument(names: Collection[str]) -> str:
-    """Return which of some arguments, env or make_envs, has passed custom environments; "" if neither has."""
-    return next((name for name in ("make_envs", "env") if name in names), "")
-
-
-def custom_arguments(folder: Path) -> list[str]:
-    """Return the arguments with which a program passed parts of the run, or of the run of the model, in a folder."""
-    if not is_folder(folder):
-        return []
-    names = parts_of_run(folder)
-    if not names and (folder / MANIFEST).exists():
-        names = read_model(folder)["own_parts"]
-    return [name for name in ARGUMENTS if name in names]

@@ -21,10 +21,11 @@ from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, record
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.video import check_format
 from proximo.protocols import MakeAgent
-from proximo.runs.custom_parts import CustomParts, custom_arguments, custom_env_argument
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.run import config_from
 from proximo.runs.logs.announce import warn_of_other_parts
+from proximo.runs.part_names import custom_arguments, custom_env_argument
 from proximo.runs.run_group import check_one_run
 from proximo.runs.settings.arguments import check_wrappers, custom_parts, folder_of, modules_of
 from proximo.runs.settings.resolve import usage_errors, with_changes
@@ -94,14 +95,15 @@ def record_episodes(given: Any, out: str | Path, env: Any, how: Mapping[str, Any
     """
     path = given_path(out, "out", "Name the video NAME.mp4 or NAME.gif.")
     wrong = [*wrong_values(how), *usage_errors(lambda: check_format(path))]
-    model, playing = prepare("watch", given, env, parts, wrong)
+    model, playing = prepare("watch", given, env, parts, wrong, str(path))
     shown = range(int(how["episodes"]))
     record_video(model, playing, path, bool(how["deterministic"]), int(how["seed"]),
                  int(how["max_frames"]) * len(shown), shown)
     return path
 
 
-def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: list[str]) -> tuple[Model, Parts]:
+def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: list[str],
+            out: str = "") -> tuple[Model, Parts]:
     """Check the arguments of a function that plays, and load the model.
 
     Args:
@@ -110,6 +112,7 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         env: The environment, its id, or None.
         parts: The arguments that PARTS names.
         wrong: Problems of other arguments, to be reported with these.
+        out: The second argument of the call, for messages.
 
     Returns:
         The model with the configuration of what is played, and what makes the environments.
@@ -119,17 +122,15 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         FilesError: There is no model, or it is damaged.
     """
     custom = custom_parts(env, parts.get("make_envs"), parts.get("make_agent"), config=parts.get("config"))
-    unknown = [f"{name} is not an argument of {call}.{nearest(name, (*PARTS, *NUMBERS))}"
-               for name in parts if name not in PARTS]
-    if wrong := [*unknown, *custom.wrong, *wrong]:
+    if wrong := [*_unknown(call, parts), *custom.wrong, *wrong]:
         raise UsageError("\n".join(wrong))
     allowed = modules_of(parts.get("allow_import", ()))
     path = None if isinstance(given, Model) else folder_of(given, "model")
+    source = "the model" if path is None else str(path)
     argument = custom_env_argument(given.custom_parts if path is None else custom_arguments(path))
-    source, shown = ("the model", "MODEL") if path is None else (str(path), repr(str(path)))
     if argument and custom.make_envs is None and env is None:
-        raise UsageError(f"{source} was trained in an environment of its own. Pass it: proximo.{call}({shown}, "
-                         f"{argument}=...).")
+        raise UsageError(f"{source} was trained in an environment of its own. Pass it: "
+                         f"{_call(call, path, argument, out)}.")
     if path is None:
         warn_of_other_parts(source, given.custom_parts, custom.names)
     model = given if path is None else load_model(path, custom, allowed)
@@ -146,6 +147,19 @@ def prepare(call: str, given: Any, env: Any, parts: Mapping[str, Any], wrong: li
         model = copy(model)
         model.cfg = moved
     return model, custom.playing_parts(model.variant, model.cfg.framework)
+
+
+def _unknown(call: str, names: Collection[str]) -> list[str]:
+    return [f"{name} is not an argument of {call}.{nearest(name, (*PARTS, *NUMBERS))}"
+            for name in names if name not in PARTS]
+
+
+def _call(name: str, path: Path | None, argument: str, out: str) -> str:
+    """Return the call of a function that plays, with what the program has to pass; None: of a model that is loaded."""
+    recorded = [] if path is None else custom_arguments(path)
+    passed = [argument, *(one for one in ("make_agent", "config") if one in recorded)]
+    words = ["MODEL" if path is None else repr(str(path)), *([repr(out)] if out else []), *(f"{x}=..." for x in passed)]
+    return f"proximo.{name}({', '.join(words)})"
 
 
 def _joined_kwargs(cfg: Config, kept: Collection[str], given: Any) -> tuple[str, ...]:

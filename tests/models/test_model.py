@@ -377,9 +377,12 @@ def test_saving_replaces_an_earlier_model_and_nothing_else(runs, tmp_path, monke
 
 @pytest.mark.parametrize(("call", "sentence"), [
     (lambda model, obs: model.act([]), "no observation was given"),
+    (lambda model, obs: model.act(()), "no observation was given"),
     (lambda model, obs: model.act(np.zeros((0, 4))), "no observation was given"),
     (lambda model, obs: model.act(torch.zeros(4, requires_grad=True)), "the observation cannot be read"),
     (lambda model, obs: model.act([[0.0, 1.0], [2.0]]), "the observation cannot be read"),
+    (lambda model, obs: model.act((obs, {})), r"the observation is a tuple of 2 with an info, as reset\(\) or step\(\) of an environment "),
+    (lambda model, obs: model.act((obs, 1.0, False, False, {})), r"a tuple of 5 with an info, as reset\(\) or step\(\) "),
     (lambda model, obs: model.act(np.stack([obs, obs]), first=[True]), "2 observations need"),
     (lambda model, obs: model.act(obs, first="x"), r"first='x' is not allowed\. Give True where an episode begins"),
     (lambda model, obs: model.act(np.stack([obs, obs]), first=np.array([0, 2])), r"first=array\(\[0, 2\]\) is not allowed"),

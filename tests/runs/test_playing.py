@@ -1,6 +1,7 @@
 """proximo.load, evaluate and watch: what may be given, and every argument that cannot work, in one sentence each."""
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from proximo.cli.main import main
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import FilesError, UsageError
 from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.mlp import MLP
 from proximo.runs.folder.checkpoint import load_tree, save_tree
@@ -130,9 +132,26 @@ def test_a_model_asks_for_the_environment_that_only_its_program_has(tmp_path, ca
             assert main([command, str(folder)]) == 2
             assert "was trained in an environment of its own" in (said := capsys.readouterr().err)
             assert ("For a card" in said, "proximo.evaluate(" in said) == ((True, False) if command == "card" else (False, True))
-        with pytest.raises(UsageError, match=r"proximo.watch\(MODEL, env=...\)"):
+        with pytest.raises(UsageError, match=r"proximo.watch\(MODEL, '.*video.mp4', env=...\)"):
             proximo.watch(proximo.load(folder), tmp_path / "video.mp4")
         assert max(proximo.evaluate(proximo.load(folder), 2, lambda: Hundredfold(gym.make("CartPole-v1"))).returns) < -500
+
+
+def test_the_calls_that_commands_name_work_as_printed_from_another_folder(tmp_path, monkeypatch, capsys):
+    """With a relative path that has spaces and an apostrophe: the program may run elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    parts = {"env": lambda: gym.make("CartPole-v1", render_mode="rgb_array"), "make_agent": assemble}
+    proximo.train("ppo", **parts, run_dir="my runs/it's", **FIELDS)
+    with pytest.raises(UsageError, match=r"Pass it: proximo.watch\(\"my runs/it's\", 'car.mp4', env=..., make_agent=...\)"):
+        proximo.watch("my runs/it's", "car.mp4")
+    for command in ("eval", "watch"):
+        assert main([command, "my runs/it's"]) == 2
+        evaluating, watching = re.findall(r"proximo\.\w+\(.*?\.\.\.\)", capsys.readouterr().err)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    for call in (evaluating.replace("env=", "episodes=1, env="), watching.replace("video.mp4", "video.gif").replace("env=", "max_frames=3, env=")):
+        eval(call.replace("env=...", "env=env").replace("make_agent=...", "make_agent=make_agent"), {"proximo": proximo, **parts})
+    assert (tmp_path / "other" / "video.gif").exists()
 
 
 def test_the_model_of_an_earlier_version_knows_it_from_the_run(tmp_path):

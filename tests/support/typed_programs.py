@@ -40,8 +40,10 @@ from proximo.on_torch.assemble import assemble, make_head
 from proximo.on_torch.box_heads import PolicyNetwork, make_box_head
 from proximo.on_torch.distributions import ActionHead, Gaussian
 from proximo.on_torch.encoders import Encoder
+from proximo.on_torch.learner import apply_gradient, make_gradient, make_step
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.networks import RecurrentLayer, layer_init
+from proximo.on_torch.rollout import Collected
 from proximo.on_torch.setup import Setup, set_up
 from proximo.on_torch.train import train
 from proximo.protocols import (
@@ -60,7 +62,7 @@ from proximo.protocols import (
     Step,
     VecEnv,
 )
-from proximo.types import Iteration, LossInputs, Rollout
+from proximo.types import Batch, Coefficients, Iteration, LossInputs, Minibatches, Rollout
 
 # docs/python.md: configurations, callbacks, trained models, the loop
 
@@ -425,8 +427,34 @@ def set_up_with_returns(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     return set_up(cfg, make_envs, make_agent, loss_fn, state)._replace(estimate=monte_carlo)
 
 
+def set_up_with_prediction(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn, state: dict[str, Any] | None
+                           ) -> Setup:
+    setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
+    gradient, latest = make_gradient(setup.agent, loss_fn, cfg), list[Tensor]()
+
+    def collect(*arguments: Any) -> Collected:
+        played = setup.collect(*arguments)
+        latest.append((played.rollout.done | ~played.rollout.valid).flatten())
+        return played._replace(rollout=played.rollout._replace(reward=2 * played.rollout.reward))
+
+    def with_prediction(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, Tensor]:
+        flat, stats = gradient(batch, minibatch, coefficients)
+        return flat, torch.cat([stats, batch.obs[minibatch.index].mean()[None]])
+
+    def apply(flat: Tensor, learning_rate: Tensor) -> Tensor:
+        return apply_gradient(setup.adam, flat, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+
+    step = make_step(with_prediction, apply, setup.learner.all_reduce_sum)
+    return setup._replace(collect=collect, learner=setup.learner._replace(step=step, names=[*setup.learner.names, "prediction"]))
+
+
 def losses() -> None:
     proximo.train("ppo", loss_fn=loss)
     proximo.train(Wide, loss_fn=loss_in_jax)
     for it in train(Config(), make_gym, make_shared, loss, set_up=set_up_with_returns):
         print(it.stats)
+    run = proximo.train("ppo", set_up=set_up_with_returns, seed=2)
+    proximo.resume(run, set_up=set_up_with_prediction, total_timesteps=1e5)
+    for it in proximo.iterations("ppo", set_up=set_up_with_returns):
+        print(it.steps)
+    run_program(Wide, train, make_gym, assemble, loss, set_up=lambda *arguments: set_up(*arguments))

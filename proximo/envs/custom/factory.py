@@ -35,7 +35,7 @@ def env_factory(env: Any) -> Factory:
         return Copies(env)
     if hasattr(env, "num_envs") and not isinstance(env, type):
         raise UsageError(f"env={env!r:.60} is a vector of environments. Pass a function that makes one of them, "
-                         "such as env=lambda: MyEnv(), and num_envs.")
+                         f"such as env=lambda: MyEnv(), and num_envs.{place_for(env)}")
     if not callable(env):
         raise UsageError(f"env={env!r:.60} is not an environment. Pass the id of an environment, a function that makes "
                          f"one, its class, or a gymnasium.Env.{place_for(env)}")

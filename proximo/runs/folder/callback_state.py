@@ -7,8 +7,8 @@ from typing import Any
 from proximo.envs.state.codes import OpaqueError, decode_value, encode_copy
 from proximo.errors import UsageError, notify, reading_checkpoint, warn, with_place
 from proximo.runs.callbacks import has_method
-from proximo.runs.custom_parts import name_of
 from proximo.runs.folder.state_tensors import with_tensors, without_tensors
+from proximo.runs.part_names import name_of
 
 CALLBACK_STATES = "callbacks"  # of a checkpoint
 

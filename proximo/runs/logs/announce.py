@@ -16,10 +16,11 @@ from proximo.part_checks import check_inside
 from proximo.processes import world_from_environment
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.check.value_ranges import unreached_actions
-from proximo.runs.custom_parts import CustomParts, readers_among
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.csv_file import read_header
 from proximo.runs.folder.run import UNNAMED, Run
 from proximo.runs.logs.trackers import tracker_name
+from proximo.runs.part_names import readers_among
 from proximo.runs.presets import Preset
 
 READS = {"make_envs": ("environment", "the environments"), "make_agent": ("policy", "the network")}  # group of settings

@@ -6,8 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MemberDescriptorType
-from typing import Any, get_args
+from typing import Any
 
 from proximo.catalog import config_class, variant_of
 from proximo.config import Config
@@ -20,12 +19,14 @@ from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
 from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.command_line import end_if_spawned
-from proximo.runs.custom_parts import CustomParts, name_of, readers_among, resume_call
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.records import TrainingState
 from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
+from proximo.runs.part_names import name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env, variant_by_spaces
+from proximo.runs.settings.config_class import not_a_class, problems_of_class
 from proximo.runs.settings.resolve import usage_errors, whole_paths, with_changes
 from proximo.types import Iteration
 
@@ -33,7 +34,7 @@ Part = Callable[..., Any]
 
 
 def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | None = None, loss_fn: Part | None = None,
-                 callbacks: Any = (), config: Any = None) -> CustomParts:
+                 set_up: Any = None, callbacks: Any = (), config: Any = None) -> CustomParts:
     """Collect the parts that a program passes, what is wrong with them, and the call that resumes with them.
 
     A new run has no worker processes unless they are asked for: they would run the calling script again.
@@ -42,12 +43,12 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
         UsageError: It is not clear which environment is meant, or it cannot be made.
     """
     end_if_spawned()
-    functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn}
+    functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}
     bad = [name for name, part in functions.items() if part is not None and not callable(part)]
     wrong = [f"{name}={one_line(f'{functions[name]!r:.60}')} is not a function. {USES[name]}"
              f"{place_for(functions[name])}" for name in bad]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
-    wrong += bad_class if (bad_class := problems_of_class(config)) else ()
+    wrong += bad_class if (bad_class := not_a_class(config)) else ()
     custom_env = None if isinstance(env, str) else env
     unclear = ["env and make_envs were both given. Give one of them."] * (None not in (env, make_envs))
     unclear += usage_errors(lambda: env_factory(custom_env)) if custom_env is not None else ()
@@ -65,33 +66,9 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
     agent = given["make_agent"]
     return CustomParts(make_envs=make_envs, rows_per_game=rows_per_game,
                        make_agent=agent and partial(make_complete_agent, agent), loss_fn=given["loss_fn"],
-                       config=None if bad_class else config,
+                       set_up=given["set_up"], config=None if bad_class else config,
                        callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
                        readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
-
-
-def problems_of_class(config: Any) -> list[str]:
-    """Return a sentence if the argument `config` is neither None nor a class of configurations."""
-    if config is None or (isinstance(config, type) and issubclass(config, Config)):
-        return []
-    return [f"config={config!r:.60} is not a class of configurations. Pass the subclass of proximo.Config that the run "
-            "was started with, or leave it out."]
-
-
-def problems_of_defaults(kind: type[Config], variant: type[Config]) -> list[str]:
-    """Return a sentence for each default of a custom class that is not used, because it has no annotation."""
-    wrong = []
-    for one in kind.__mro__[:kind.__mro__.index(variant)]:
-        own = {name for name, x in vars(one).items() if not isinstance(x, MemberDescriptorType)}  # of slots=True
-        for name in sorted((own & kind.__dataclass_fields__.keys()) - one.__annotations__.keys()):
-            advice = f"For a schedule, name it {name}_at" if callable(vars(one)[name]) and f"{name}_at" in dir(kind) \
-                else f"Write {name}: {_type_text(kind.__dataclass_fields__[name].type)} = VALUE"
-            wrong.append(f"{one.__name__}.{name} is not used, because it has no annotation of a type. {advice}.")
-    return wrong
-
-
-def _type_text(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
 def problems_of_iterations(state: Any, cfg: Config) -> list[str]:
@@ -204,10 +181,7 @@ def _configure(config: str | Config | type[Config] | None, env: Any, custom: Cus
         config = config_class(config, f" To name an environment, write env_id={config!r}.")
     kind = config if isinstance(config, type) else type(config)
     variant = variant_of(kind)
-    if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & kind.__dataclass_fields__.keys():
-        raise UsageError(f"{kind.__name__} needs the decorator @dataclass(frozen=True), otherwise its defaults are "
-                         "not used.")
-    if wrong := problems_of_defaults(kind, config_class(variant)):
+    if wrong := problems_of_class(kind):
         raise UsageError("\n".join(wrong))
     config = config() if isinstance(config, type) else config
     cfg = with_changes(config, whole_paths({"init_from": config.init_from}) | values)

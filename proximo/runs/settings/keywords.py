@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Literal
 
 from proximo.facts import Arguments, Framework, Logger, NormAdv, Schedule, Sizes
+from proximo.protocols import SetUp
 from proximo.runs.settings.keywords_envs import EnvsAndNetworks
 
 
@@ -128,13 +129,20 @@ class PresetFields(_Shared, total=False):
 
 
 class Fields(PresetFields, total=False):
-    """What proximo.train takes: all fields of the configurations of all variants."""
+    """All fields of the configurations of all variants."""
 
     env_id: str
     """id of the environment; `module:Env-v0` imports the module first"""
 
 
-class Changes(Fields, total=False):
+class TrainArguments(Fields, total=False):
+    """What proximo.train takes besides its parameters."""
+
+    set_up: SetUp | None
+    """(cfg, make_envs, make_agent, loss_fn, state) -> a proximo.on_torch.setup.Setup"""
+
+
+class Changes(TrainArguments, total=False):
     """What proximo.resume takes."""
 
     allow_import: str | PathLike[str] | Collection[str | PathLike[str]]

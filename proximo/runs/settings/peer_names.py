@@ -71,7 +71,7 @@ RLLIB = {
     **dict.fromkeys(("set_task", "env_task_fn"), "Use callbacks=[FUNCTION] with it.call_envs('set_task', LEVEL)"),
     **dict.fromkeys(("iterations", "num_iterations", "training_iteration"), ITERATIONS),
     "stop": "Use total_timesteps=... and callbacks=[proximo.callbacks.stop_at(SCORE)]"}
-OPTIMIZER = " docs/add-a-loss.md has a program with an optimizer of its own (run_program)."
+OPTIMIZER = " An optimizer of your own is a part of proximo.train(..., set_up=FUNCTION) (docs/add-a-loss.md)."
 SHAPED = "Use norm_reward=True, or multiply the rewards in make_envs=FUNCTION"
 ADAPTIVE = "Use desired_kl=... for an adaptive learning rate, anneal_lr=linear or cosine for one that falls"
 LIMITS = "desired_kl=... keeps the learning rate between 1e-6 and 1e-2, and changes it by a factor of 1.5"
@@ -138,7 +138,10 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "population_based_training": "proximo pbt FILE trains a population"}
 NOT_GIVEN = ("iteration_shift",)  # fields that a user never sets, and that are not suggested
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
-          **dict.fromkeys(("set_up", "optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
+          "resume": " proximo.iterations continues from state=SNAPSHOT, which snapshot() of an Iteration returns.",
+          "state": " It is an argument of proximo.iterations. proximo.resume continues a run.",
+          "set_up": " Pass it to proximo.train or proximo.iterations: each trains one run.",
+          **dict.fromkeys(("optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
           **{name: f" {advice} (docs/coming-from.md)." for name, advice in (PEERS | RLLIB | ROBOTS).items()}}

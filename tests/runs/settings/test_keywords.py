@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proximo.catalog import VARIANTS
 from proximo.facts import facts_of_all
-from proximo.runs.settings.keywords import Changes, Fields, PresetFields, SweepFields
+from proximo.runs.settings.keywords import Changes, Fields, PresetFields, SweepFields, TrainArguments
 
 SPEC = importlib.util.spec_from_file_location("keywords_tool", Path("tools/keywords.py"))
 tool = importlib.util.module_from_spec(SPEC)
@@ -22,7 +22,8 @@ def test_the_files_are_what_the_tool_writes():
 def test_every_field_that_may_be_given_is_a_keyword_argument():
     known = {*facts_of_all(variant.config for variant in VARIANTS.values())} - {"iteration_shift"}
     assert Fields.__annotations__.keys() == known == SweepFields.__annotations__.keys()
-    assert Changes.__annotations__.keys() == known | {"allow_import"}
+    assert TrainArguments.__annotations__.keys() == known | {"set_up"}
+    assert Changes.__annotations__.keys() == known | {"allow_import", "set_up"}
     assert PresetFields.__annotations__.keys() == known - {"env_id"}
     assert not Fields.__required_keys__
 
