@@ -220,7 +220,7 @@ def test_no_pickle_and_no_global_random_state(name):
 
 WRITE_OTHERWISE = {
     "proximo.runs.folder.checkpoint", "proximo.models.export.shared",  # folders that appear completely or not at all
-    "proximo.runs.folder.csv_file", "proximo.runs.logs.events", "proximo.bench.child", "proximo.runs.folder.lock",  # files that grow, and locks
+    "proximo.runs.folder.csv_file", "proximo.runs.logs.events", "proximo.bench.places.child", "proximo.runs.folder.lock",  # files that grow, and locks
     "proximo.runs.folder.writing", "proximo.runs.logs.output", "proximo.bench.report.pictures",  # itself, /dev/null, pictures in memory
     "proximo.models.export.eject.main_program"}  # a template
 

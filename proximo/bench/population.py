@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, task_problems
+from proximo.bench.space import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.space_values import fixed_problems, trial_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
