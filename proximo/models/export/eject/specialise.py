@@ -67,7 +67,7 @@ class Specialiser(Program):
         edits: dict[Definition, list[Edit]] = {}
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
-                if name not in calls or name in other or self.root in (name, definition.name):
+                if name not in calls or name in other:
                     continue
                 removed = removable_parameters(definition, function, calls[name])
                 if not removed:
@@ -89,7 +89,7 @@ class Specialiser(Program):
             if fields is None:
                 continue
             gone = {*self.facts.fields} | self.facts.dropped_fields.get(name, frozenset())
-            edits = constant_field_edits(definition, gone) or unused_member_edits(definition, read, read, set())
+            edits = constant_field_edits(definition, gone) or unused_member_edits(definition, read, read)
             if edits:
                 definition.apply(edits)
                 dropped[name] = fields, {*fields} - {*(record_fields(definition) or ())}
@@ -117,7 +117,7 @@ class Specialiser(Program):
             called = called - DROPPED_METHODS
             if isinstance(definition.node, ast.ClassDef) and record_fields(definition) is None:
                 others = {name for name, found in named.items() if not found & {None, f"{definition.name}.{name}"}}
-                edits = unused_member_edits(definition, read - self._others_own(definition), called - others, set())
+                edits = unused_member_edits(definition, read - self._others_own(definition), called - others)
                 edits = edits or unused_attribute_edits(definition, read)
                 changed |= definition.apply(edits)
         return changed
@@ -157,7 +157,7 @@ class Specialiser(Program):
         touched: set[Definition] = set()
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
-                found = [] if name == self.root else calls.get(name, [])
+                found = calls.get(name, [])
                 used = name in other or name.endswith("__init__")
                 short = not used and function.name not in CALLED and is_short_function(function, len(found))
                 alone = bodies and not used and len(found) == 1 and name not in HEADINGS and function.name not in CALLED
@@ -222,7 +222,7 @@ class Specialiser(Program):
         for definition in definitions:
             for name, function in definition.functions():
                 found = calls.get(name, [])
-                if name in other or not found or self.root == name or any(call.partial for call in found):
+                if name in other or not found or any(call.partial for call in found):
                     continue
                 edits = split_parameter(self.library, definition, function, found)
                 if not edits and len(found) == 1:

@@ -2,13 +2,14 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.passes.branches import delete, replace_statement
-from proximo.models.export.eject.passes.unused import fields_by_record, record_fields
+from proximo.models.export.eject.passes.unused import field_types, fields_by_record, record_fields
 from proximo.models.export.eject.purity import is_pure
 
 MOST_FIELDS = 3  # of a record that become parameters of their own
@@ -22,13 +23,10 @@ def local_edits(library: Library, definition: Definition, function: Function) ->
             continue
         target: ast.expr = node.targets[0] if isinstance(node, ast.Assign) else node.target
         value = node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _may_split(library, target, value):
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _may_split(target, value):
             lines = [f"{definition.segment(one)} = {definition.segment(part)}"
                      for one, part in zip(target.elts, value.elts)]
             return [replace_statement(definition, node, "\n".join(lines))]
-        stored = isinstance(target, ast.Attribute) and function.name == "__init__"
-        if stored and isinstance(node, ast.Assign) and (edits := _record_edits(library, definition, function, node)):
-            return edits
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and len(bindings(function)[target.id]) == 1:
             if called_name(value) == "partial" and _is_fixed(library, function, value):
                 return [delete(definition, node), *_replaced(definition, function, target.id, value)]
@@ -37,12 +35,12 @@ def local_edits(library: Library, definition: Definition, function: Function) ->
     return []
 
 
-def _may_split(library: Library, target: ast.Tuple, value: ast.Tuple) -> bool:
+def _may_split(target: ast.Tuple, value: ast.Tuple) -> bool:
+    """Return whether a long assignment of several calls can become one assignment for each."""
     names = {name for one in target.elts for name in ([one.id] if isinstance(one, ast.Name) else [])}
     calls = [one for one in value.elts if isinstance(one, ast.Call)]
-    carries = any(called_name(one) == "partial" or _fields(library, one) is not None for one in calls)
-    carries = carries or (len(calls) == len(value.elts) and len(code_of(value)) > LONGEST_LINE)
-    return carries and len(target.elts) == len(value.elts) == len(names) and not names & loaded_names(value)
+    return len(code_of(value)) > LONGEST_LINE and not names & loaded_names(value) and (
+        len(target.elts) == len(value.elts) == len(names) == len(calls))
 
 
 def _fields(library: Library, node: ast.Call) -> list[str] | None:
@@ -74,13 +72,10 @@ def _replaced(definition: Definition, function: Function, name: str, value: ast.
 
 def _record_edits(library: Library, definition: Definition, function: Function, statement: ast.Assign) -> list[Edit]:
     """Return the edits that leave out a local record of which only fields are read."""
-    target, value = statement.targets[0], statement.value
-    if not isinstance(value, ast.Call):
-        return []
-    fields, name = _fields(library, value), code_of(target)
-    within = function if isinstance(target, ast.Name) else definition.node
+    value: Any = statement.value
+    fields, name = _fields(library, value), code_of(statement.targets[0])
     read = [node for node in walk(function, ast.Attribute) if code_of(node.value) == name]
-    uses = [node for node in walk(within) if isinstance(node, type(target)) and code_of(node) == name]
+    uses = [node for node in walk(function, ast.Name) if node.id == name]
     if fields is None or len(uses) != len(read) + 1:
         return []
     given = dict(zip(fields, value.args)) | {str(one.arg): one.value for one in value.keywords}
@@ -108,7 +103,7 @@ def split_parameter(library: Library, definition: Definition, function: Function
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
         made = [one for one in given if isinstance(one, ast.Call) and code_of(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
-        types = _types(library.definitions[record])
+        types = field_types(library.definitions[record])
         unread = [each.value for one in made for each in one.keywords if each.arg not in fields]
         if not all(is_pure(one, fields_by_record(library)) for one in unread):
             continue
@@ -129,10 +124,6 @@ def split_parameter(library: Library, definition: Definition, function: Function
             edits.setdefault(own, []).append(Edit(*own.span(keyword or one), ", ".join(parts)))
         return edits
     return {}
-
-
-def _types(record: Definition) -> dict[str, str]:
-    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
 
 
 def push_record(library: Library, definition: Definition, function: Function,
@@ -202,22 +193,12 @@ def _pushed(definition: Definition, function: Function, call: Call, arg: ast.arg
     present = {one.arg for one in parameters(function)}
     new = [name for name, inside in names.items() if inside not in present]
     types = _annotations(call.scope.function)
-    edits = {definition: [Edit(*definition.span(node), _text_inside(own, value, names)) for node, value in places]}
+    edits = {definition: [Edit(*definition.span(node), own.segment_with(value, names)) for node, value in places]}
     edits[definition].append(_replaced_item(definition, arg, [f"{name}: {types.get(name, 'Any')}" for name in new]))
     keyword = next((each for each in call.node.keywords if each.value is given), None)
     passed = [f"{name}={name}" for name in new] if keyword else new
     edits.setdefault(own, []).append(_replaced_item(own, keyword or given, passed))
     return edits
-
-
-def _text_inside(own: Definition, value: ast.expr, names: dict[str, str]) -> str:
-    """Return the text of an expression of the caller with the names that a function has for its parts."""
-    text, start = own.segment(value), own.span(value)[0]
-    for node in sorted((one for one in walk(value, ast.Name) if one.id in names),
-                       key=own.span, reverse=True):
-        first, last = (place - start for place in own.span(node))
-        text = text[:first] + names[node.id] + text[last:]
-    return text
 
 
 def _annotations(function: Function | None) -> dict[str, str]:
