@@ -12,7 +12,7 @@ FOLDERS = {"bench", "cli", "envs", "models", "on_jax", "on_torch", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
-NAMES_SUITES = ("proximo.catalog", "proximo.runs.settings.choice", "proximo.runs.check.check_env", "proximo.models.export.eject.suites",
+NAMES_SUITES = ("proximo.catalog", "proximo.runs.settings.choice", "proximo.runs.check.check_env", "proximo.models.export.eject.torch_setup",
                 "proximo.models.export.eject.jax_main", "proximo.models.rate")  # may import a suite by its name
 
 

@@ -20,7 +20,7 @@ from proximo.facts import facts
 from proximo.runs.logs.trackers import STARTERS
 from proximo.streams import stream_generator
 
-KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
+KEYS = tuple(PopulationFile.__annotations__)
 LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
 SCHEDULES = ("anneal_lr", "anneal_clip", "anneal_ent")  # they need the end of training, and every round ends
 FACTORS = (0.8, 1.2)  # of a value that is perturbed

@@ -16,9 +16,8 @@ from proximo.cli.loading import load_run, missing_run
 from proximo.cli.messages import folder_problems
 from proximo.errors import UsageError
 from proximo.models.evaluate import MAX_STEPS, evaluation_record, metric_means, summarize, summarize_players
-from proximo.models.over_time import models_over_time
 from proximo.models.play import MOST_EPISODES, HowPlayed, evaluate_model, pick_episode, record_video
-from proximo.models.read_folder import model_from
+from proximo.models.read_folder import model_from, models_over_time
 from proximo.models.video import check_format
 from proximo.runs.folder.files import refuse_links
 from proximo.runs.folder.writing import write_json

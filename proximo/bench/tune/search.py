@@ -21,8 +21,7 @@ from proximo.models.curves import newest_evaluation, newest_mean
 if TYPE_CHECKING:
     from optuna import Trial
 
-SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
-               "overrides", "space", "target_scores")
+SEARCH_KEYS = tuple(SearchFile.__annotations__)
 PRUNERS = ("median", "hyperband", "none")
 
 

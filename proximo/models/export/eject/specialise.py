@@ -7,13 +7,12 @@ from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
 from proximo.models.export.eject.known import DROPPED_METHODS, HEADINGS, INLINED
+from proximo.models.export.eject.passes.annotations import default_edits, present_edits
 from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
-from proximo.models.export.eject.passes.comments import present_edits
 from proximo.models.export.eject.passes.inline import inline_edit, is_short_function
 from proximo.models.export.eject.passes.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
 from proximo.models.export.eject.passes.lift import lift_function
 from proximo.models.export.eject.passes.merge import merge_class
-from proximo.models.export.eject.passes.needless_defaults import default_edits
 from proximo.models.export.eject.passes.parameters import argument_edits, removable_parameters, removal_edits
 from proximo.models.export.eject.passes.records import unpack_record, unwrap_record
 from proximo.models.export.eject.passes.scalars import local_edits, push_function, push_record, split_parameter

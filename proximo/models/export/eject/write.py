@@ -8,12 +8,11 @@ import textwrap
 from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import free_names
+from proximo.models.export.eject.comments import tidy_comments, without_topics
 from proximo.models.export.eject.definition import Definition, Edit, walk, without_docstring
 from proximo.models.export.eject.known import SENTENCES
 from proximo.models.export.eject.layout import WIDTH, logical_lines, normal, tidy
 from proximo.models.export.eject.library import Library, module_text
-from proximo.models.export.eject.passes.comments import tidy_comments
-from proximo.models.export.eject.passes.topics import without_topics
 
 FIRST = ("Config", "main")
 

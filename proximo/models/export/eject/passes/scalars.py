@@ -100,6 +100,8 @@ def split_parameter(library: Library, definition: Definition, function: Function
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         fields = list(dict.fromkeys(node.attr for node in read))
         given = [argument_of(call, function, arg.arg) for call in calls]
+        if not all(one in call.node.args for one, call in zip(given, calls)):
+            continue
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
         made = [one for one in given if isinstance(one, ast.Call) and code_of(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
@@ -116,12 +118,10 @@ def split_parameter(library: Library, definition: Definition, function: Function
         for call, one in zip(calls, given):
             assert isinstance(one, ast.expr)
             text, own = call.scope.definition.segment(one), call.scope.definition
-            keyword = next((each for each in call.node.keywords if each.value is one), None)
             given_fields = one.keywords if isinstance(one, ast.Call) else []
             values = {str(each.arg): own.segment(each.value) for each in given_fields}
-            texts = {name: values.get(name, f"{text}.{name}") for name in fields}
-            parts = [f"{name}={texts[name]}" if keyword else texts[name] for name in fields]
-            edits.setdefault(own, []).append(Edit(*own.span(keyword or one), ", ".join(parts)))
+            parts = ", ".join(values.get(name, f"{text}.{name}") for name in fields)
+            edits.setdefault(own, []).append(Edit(*own.span(one), parts))
         return edits
     return {}
 
