@@ -40,7 +40,6 @@ class Definition:
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
         self._functions = self._find_functions()
-        self._read: tuple[set[str], set[str]] | None = None
 
     def apply(self, edits: list[Edit]) -> bool:
         """Make edits that do not overlap; of two that do, only the outer one. Return whether anything changed."""
@@ -123,14 +122,6 @@ class Definition:
             return [(self.name, self.node)]
         body = self.node.body if isinstance(self.node, ast.ClassDef) else []
         return [(f"{self.name}.{node.name}", node) for node in body if isinstance(node, ast.FunctionDef)]
-
-    def read_attributes(self) -> tuple[set[str], set[str]]:
-        """Return the attributes of `self`, and those of other objects, that are read."""
-        if self._read is None:
-            read = [node for node in walk(self.node, ast.Attribute) if isinstance(node.ctx, ast.Load)]
-            own = {node.attr for node in read if code_of(node.value) == "self"}
-            self._read = own, {node.attr for node in read if code_of(node.value) != "self"}
-        return self._read
 
 
 def apply_all(edits: dict[Definition, list[Edit]]) -> bool:

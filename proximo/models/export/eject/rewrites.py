@@ -42,6 +42,9 @@ SELF_PLAY: Rewrites = {
         ("        self.length += self._rows(valid)\n", ""),
         ("self.ret[first], self.length[first] = 0, 0", "self.ret[first] = 0"))}
 
+# The rollout has an attribute of this name, which is read.
+NUMPY_SUITES: Rewrites = dict.fromkeys(("AleEnvs", "GymEnvs", "PoolEnvs", "SelfPlayEnvs"),
+                                       (('    arrays = "numpy"\n', ""),))
 
 # The library has checked and completed the configuration when it ejects, and the program asks each iteration in time.
 # No layer of its networks acts in another mode than it learns in, and no other thread draws from torch's generator.

@@ -116,24 +116,10 @@ class Specialiser(Program):
             called = called - DROPPED_METHODS
             if isinstance(definition.node, ast.ClassDef) and record_fields(definition) is None:
                 others = {name for name, found in named.items() if not found & {None, f"{definition.name}.{name}"}}
-                edits = unused_member_edits(definition, read - self._others_own(definition), called - others)
+                edits = unused_member_edits(definition, read, called - others)
                 edits = edits or unused_attribute_edits(definition, read)
                 changed |= definition.apply(edits)
         return changed
-
-    def _others_own(self, definition: Definition) -> set[str]:
-        """Return the attributes that are read only by other classes, which are no heirs, of their own objects."""
-        bases = {one.name: {code_of(base) for base in getattr(one.node, "bases", [])}
-                 for one in self.library.definitions.values()}
-        family = {definition.name}
-        while heirs := {name for name, above in bases.items() if above & family} - family:
-            family |= heirs
-        own, other = set[str](), set[str]()
-        for one in self.library.definitions.values():
-            of_self, of_others = one.read_attributes()
-            own |= set() if one.name in family else of_self
-            other |= of_others | of_self if one.name in family else of_others
-        return own - other
 
     def _called_by_name(self) -> dict[str, set[str | None]]:
         """Return for every attribute the methods that it means where it is read; None where that is not known."""

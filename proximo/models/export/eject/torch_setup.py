@@ -23,6 +23,7 @@ from proximo.models.export.eject.rewrites import (
     CHECKED_CONFIG,
     EVERY_ROW_VALID,
     GAMES_OF_POOL,
+    NUMPY_SUITES,
     OPEN_LOSS,
     SELF_PLAY,
     VALID_FIELDS,
@@ -47,7 +48,7 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
 
     setup = set_up(cfg, make_envs, parts.make_agent, ppo_loss, None)
     of_pool = isinstance(setup.envs, PoolEnvs)
-    dies = of_pool and "terminated" in setup.envs.pool.reset()[1]
+    dies = isinstance(setup.envs, PoolEnvs) and "terminated" in setup.envs.pool.reset()[1]
     setup.envs.close()
     agent, space = setup.agent, setup.envs.action_space
     classes = {"VecEnv": setup.envs, "Agent": agent, "Head": agent.head}
@@ -150,7 +151,7 @@ def with_known_task(cfg: Config) -> Config:
 def torch_library(cfg: Config, variant: str) -> Library:
     """Return the library with the program around the training loop, Config and everything that they need."""
     valid = EVERY_ROW_VALID if every_row_is_valid(cfg) else {}
-    rewrites = merged(GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, valid)
+    rewrites = merged(NUMPY_SUITES, GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, valid)
     library, chosen = Library(partial(rewritten, rewrites)), VARIANTS[variant]
     if isinstance(cfg, Procgen):
         text = definition_text("proximo.models.export.eject.rewrites", "import_envpool")

@@ -22,6 +22,7 @@ from proximo.models.export.eject.rewrites import (
     CHECKED_CONFIG,
     EVERY_ROW_VALID,
     GAMES_OF_POOL,
+    NUMPY_SUITES,
     OPEN_LOSS,
     SELF_PLAY,
     merged,
@@ -31,8 +32,8 @@ from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.values import Knowledge, Scope
 from proximo.on_torch.agent import SharedAgent
 
-MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool", "proximo.envs.envpool_ids",
-           "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in (
+MODULES = ("proximo.types", "proximo.envs.atari", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool",
+           "proximo.envs.envpool_ids", "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in (
                "distributions", "learner", "loss", "noise", "rollout", "setup", "train", "value_norm")))
 JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
                *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
@@ -51,7 +52,7 @@ COUNTER = """class Counter:
 
 
 def test_every_rewrite_fits_the_text_of_the_library():
-    every, found = merged(GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, EVERY_ROW_VALID), set()
+    every, found = merged(NUMPY_SUITES, GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, EVERY_ROW_VALID), set()
     for module in map(importlib.import_module, MODULES):
         for name in every.keys() & {*module_names(module.__name__)}:
             text = rewritten(every, name, definition_text(module.__name__, name))

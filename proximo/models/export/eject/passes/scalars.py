@@ -9,6 +9,7 @@ from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.passes.branches import delete, replace_statement
+from proximo.models.export.eject.passes.parameters import item_edits
 from proximo.models.export.eject.passes.unused import field_types, fields_by_record, record_fields
 from proximo.models.export.eject.purity import is_pure
 
@@ -145,7 +146,7 @@ def push_record(library: Library, definition: Definition, function: Function,
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         outer = {name for node in read for name in loaded_names(values[node.attr]) if name in bindings(caller)}  # type: ignore[arg-type]
         names = _names_inside(function, call, sorted(outer))
-        if names is None or len(read) != len(uses) or not isinstance(given, (ast.Name, ast.Call)):
+        if names is None or len(read) != len(uses) or given not in call.node.args:
             continue
         places = [(node, values[node.attr]) for node in read]
         return _pushed(definition, function, call, arg, given, names, places)
@@ -162,7 +163,7 @@ def push_function(library: Library, definition: Definition, function: Function,
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         partial = isinstance(given, ast.Call) and called_name(given) == "partial"
         named = isinstance(given, (ast.Name, ast.Attribute)) and all(id(node) in called for node in uses) and uses
-        if not isinstance(given, ast.expr) or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
+        if given not in call.node.args or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
             continue
         outer = [name for name in loaded_names(given) if name in bindings(caller)]  # type: ignore[arg-type]
         if (isinstance(given, ast.Name) and outer) or any(isinstance(node.ctx, ast.Store) for node in uses):
@@ -194,10 +195,10 @@ def _pushed(definition: Definition, function: Function, call: Call, arg: ast.arg
     new = [name for name, inside in names.items() if inside not in present]
     types = _annotations(call.scope.function)
     edits = {definition: [Edit(*definition.span(node), own.segment_with(value, names)) for node, value in places]}
-    edits[definition].append(_replaced_item(definition, arg, [f"{name}: {types.get(name, 'Any')}" for name in new]))
-    keyword = next((each for each in call.node.keywords if each.value is given), None)
-    passed = [f"{name}={name}" for name in new] if keyword else new
-    edits.setdefault(own, []).append(_replaced_item(own, keyword or given, passed))
+    added = [f"{name}: {types.get(name, 'Any')}" for name in new]
+    edits[definition] += _replaced_item(definition, arg, parameters(function), added)
+    items = [*call.node.args, *call.node.keywords]
+    edits.setdefault(own, []).extend(_replaced_item(own, given, items, new))
     return edits
 
 
@@ -206,14 +207,8 @@ def _annotations(function: Function | None) -> dict[str, str]:
                                         if arg.annotation is not None}
 
 
-def _replaced_item(definition: Definition, node: ast.AST, parts: list[str]) -> Edit:
-    """Replace an item of a list between commas by others, or leave it out."""
-    start, end = definition.span(node)
+def _replaced_item(definition: Definition, node: ast.AST, items: Sequence[ast.AST], parts: list[str]) -> list[Edit]:
+    """Replace one of the items between commas by others, or leave it out."""
     if parts:
-        return Edit(start, end, ", ".join(parts))
-    rest = definition.text[end:]
-    if rest.lstrip().startswith(","):
-        return Edit(start, end + len(rest) - len(rest.lstrip()) + 1 + len(rest.lstrip()[1:]) - len(
-            rest.lstrip()[1:].lstrip()), "")
-    before = definition.text[:start].rstrip()
-    return Edit(len(before) - 1 if before.endswith(",") else start, end, "")
+        return [Edit(*definition.span(node), ", ".join(parts))]
+    return list(item_edits([(*definition.span(one), one is node) for one in items]))
