@@ -15,6 +15,13 @@ GAMES_OF_POOL: Rewrites = {
         ('usable_cores(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))', "os.cpu_count() or 1")),
     "PoolEnvs": (
         ("A pool as one VecEnv.", "N games that EnvPool steps on threads. A game begins again one step late."),
+        ("self.num_envs, self._name, self._atari, self.clips_rewards = len(seeds), name, atari,",
+         "self.num_envs, self._atari, self.clips_rewards = len(seeds), atari,"),
+        ("        self._options = options |", "        options = options |"),
+        ("self.pool: Any = self._make_pool()", "self.pool: Any = self._make_pool(name, options)"),
+        ("def _make_pool(self)", "def _make_pool(self, name: str, options: dict[str, Any])"),
+        (".make(self._name,", ".make(name,"), ("**self._options)", "**options)"),
+        ("cannot make {self._name} with {self._options}", "cannot make {name} with {options}"),
         ("        native = self.pool.action_space\n"
          "        self.action_space: Any = true_action_space(native, name)\n"
          "        self._writer = ActionWriter(self.action_space, native, self.num_envs, name)\n"

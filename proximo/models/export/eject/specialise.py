@@ -8,7 +8,7 @@ from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
 from proximo.models.export.eject.known import DROPPED_METHODS, HEADINGS, INLINED
 from proximo.models.export.eject.passes.annotations import default_edits, present_edits
-from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.passes.attributes import alias_attribute, write_only_attribute
 from proximo.models.export.eject.passes.inline import inline_edit, is_short_function
 from proximo.models.export.eject.passes.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
 from proximo.models.export.eject.passes.lift import lift_function
@@ -161,7 +161,7 @@ class Specialiser(Program):
         """Leave out what is written and never read, and records that are taken apart at once."""
         calls, other = self.calls()
         found = (step(self.library) for step in (
-            unread_key, unread_name, alias_attribute, write_only_attribute, local_attribute))
+            unread_key, unread_name, alias_attribute, write_only_attribute))
         edits = next(filter(None, found), {})
         for definition in self.library.definitions.values():
             for name, function in definition.functions():

@@ -15,7 +15,7 @@ from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text, module_names
 from proximo.models.export.eject.passes.annotations import present_edits
-from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.passes.attributes import alias_attribute, write_only_attribute
 from proximo.models.export.eject.passes.branches import statement_edits
 from proximo.models.export.eject.passes.polish import polish_edits
 from proximo.models.export.eject.rewrites import (
@@ -81,20 +81,6 @@ def test_attributes_with_two_names_or_without_readers_are_left_out():
     assert "_length" not in definition.text
     assert "return self._sum.copy()" in definition.text
     assert not write_only_attribute(library)
-
-
-def test_an_attribute_that_only_init_knows_is_a_local_name():
-    library = Library()
-    library.add(definition := Definition("Game", main_program, """class Game:
-    def __init__(self, options, size):
-        self._options = options | {"seed": 1}
-        self._size = size + len(self._options)
-        self.env = make(size, **self._options)
-        self.area = self._size * size"""))
-    assert apply_all(local_attribute(library))
-    assert 'options = options | {"seed": 1}' in definition.text
-    assert "make(size, **options)" in definition.text
-    assert not local_attribute(library)  # `size` is another number there
 
 
 def test_comments_say_nothing_of_absent_things():
