@@ -12,7 +12,7 @@ FOLDERS = {"bench", "cli", "envs", "models", "on_jax", "on_torch", "runs"}
 MATHEMATICS = ("gae", "loss", "networks", "distributions")
 RECORDS = {"proximo.config", "proximo.types", "proximo.protocols"}
 SUITES = ("atari", "brax", "envpool", "envpool_xla", "gym", "jax_control", "mujoco", "pettingzoo", "procgen")
-NAMES_SUITES = ("proximo.catalog", "proximo.runs.settings.choice", "proximo.runs.check.env", "proximo.models.export.eject.suites",
+NAMES_SUITES = ("proximo.catalog", "proximo.runs.settings.choice", "proximo.runs.check.env", "proximo.models.export.eject.torch_setup",
                 "proximo.models.export.eject.jax_main", "proximo.models.rate")  # may import a suite by its name
 
 
@@ -220,7 +220,7 @@ def test_no_pickle_and_no_global_random_state(name):
 
 WRITE_OTHERWISE = {
     "proximo.runs.folder.checkpoint", "proximo.models.export.shared",  # folders that appear completely or not at all
-    "proximo.runs.folder.csv_file", "proximo.runs.logs.events", "proximo.bench.child", "proximo.runs.folder.lock",  # files that grow, and locks
+    "proximo.runs.folder.csv_file", "proximo.runs.logs.events", "proximo.bench.places.child", "proximo.runs.folder.lock",  # files that grow, and locks
     "proximo.runs.folder.writing", "proximo.runs.logs.output", "proximo.bench.report.pictures",  # itself, /dev/null, pictures in memory
     "proximo.models.export.eject.main_program"}  # a template
 

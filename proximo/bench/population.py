@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.ranges import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, task_problems
+from proximo.bench.space import Space, draw_value, example_of, is_whole, space_problems, twice, within
 from proximo.bench.space_values import fixed_problems, trial_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
@@ -20,7 +20,7 @@ from proximo.facts import facts
 from proximo.runs.logs.trackers import STARTERS
 from proximo.streams import stream_generator
 
-KEYS = ("title", "variant", "env_id", "steps", "population", "rounds", "seed", "metric", "overrides", "space")
+KEYS = tuple(PopulationFile.__annotations__)
 LIMITS = {"population": (4, 1000), "rounds": (1, 1000), "seed": (0, 2**62)}
 SCHEDULES = ("anneal_lr", "anneal_clip", "anneal_ent")  # they need the end of training, and every round ends
 FACTORS = (0.8, 1.2)  # of a value that is perturbed

@@ -10,10 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from proximo.bench.child import TORCHRUN
 from proximo.bench.files import last_lines, read_record, write_record
 from proximo.bench.jobs import Job
 from proximo.bench.names import ASIDE, file_name
+from proximo.bench.places.child import TORCHRUN
 from proximo.bench.records import EvaluationFile, JobRecord, Summary
 from proximo.bench.task import (
     PATIENCE,

@@ -20,7 +20,7 @@ from proximo.problems import config_problems
 from proximo.runs.presets import named_preset, presets
 from proximo.runs.settings.peer_names import ADVICE
 
-FILE_KEYS = ("title", "seeds", "evaluate", "extra", "overrides", "run")
+FILE_KEYS = tuple(SetFile.__annotations__)
 RUN_KEYS = ("variant", "env_ids", "steps", "overrides", "label", "processes", "seeds", "deterministic")
 PRESET_KEYS = ("presets", "env_ids", "steps", "overrides", "label", "seeds", "deterministic")
 MOST_SEEDS = 10_000

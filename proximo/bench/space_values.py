@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from proximo.bench.ranges import Space, draw_value, ends_of, is_whole, named_values, range_problems_of
 from proximo.bench.sets import SET_BY_BENCH, Row, config_of, override_problems
+from proximo.bench.space import Space, draw_value, ends_of, is_whole, named_values, range_problems_of
 from proximo.catalog import VARIANTS
 from proximo.facts import converted_fields, range_problems, shown
 from proximo.problems import config_problems

@@ -136,7 +136,7 @@ def bench_command(name: str, words: list[str]) -> int:
             args, flags = known_arguments(BenchArguments, words, name)
             return _bench(args, flags)
         case "report":
-            from proximo.bench.report.report import report
+            from proximo.bench.report.main import report
 
             report_args = arguments(ReportArguments, words, name)
             print(report(report_args.directory, report_args.out))
@@ -152,8 +152,8 @@ def bench_command(name: str, words: list[str]) -> int:
             return _pbt(_file_arguments(PbtArguments, words, name))
         case _:
             from proximo.bench.sets import check_set_imports
+            from proximo.bench.tune.main import tune
             from proximo.bench.tune.search import load_search
-            from proximo.bench.tune.tune import tune
 
             tune_args = _file_arguments(TuneArguments, words, name)
             check_set_imports([load_search(tune_args.file).row], tune_args.allow_import, tune_args.file)

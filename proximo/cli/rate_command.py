@@ -18,9 +18,8 @@ from proximo.config import Config
 from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.models.model import Model
-from proximo.models.over_time import models_over_time
 from proximo.models.rate import Contestant, model_player, play_selfplay, random_player, rate, write_ratings
-from proximo.models.read_folder import model_from
+from proximo.models.read_folder import model_from, models_over_time
 from proximo.models.task import task_difference
 from proximo.runs.folder.files import refuse_links
 from proximo.runs.logs.output import printable

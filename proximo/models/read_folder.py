@@ -7,7 +7,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.envs.arrays.moments import IN_MODELS
 from proximo.envs.machine.memory_needs import network_memory
-from proximo.errors import FilesError, reading
+from proximo.errors import FilesError, reading, warn
 from proximo.models.model import Model
 from proximo.models.save_folder import moments_of
 from proximo.models.spaces import spec_from
@@ -82,6 +82,23 @@ def read_model(path: Path) -> dict[str, Any]:
                 tree["own_parts"] = parts_of_run(folder.parent) if folder.name in ("model", BEST) else {}
             return tree
     raise without_model(path)
+
+
+def models_over_time(run: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return (environment steps, model as `read_model` returns it) for each checkpoint of a run, oldest first.
+
+    Damaged checkpoints are left out with a warning.
+
+    Raises:
+        FilesError: The run has no model.
+    """
+    newest, found = read_model(run), []
+    for folder in checkpoints(run):
+        try:
+            found.append(model_of_checkpoint(folder, newest))
+        except FilesError as error:
+            warn(f"{str(error).rstrip('.')}. This checkpoint is left out.")
+    return found
 
 
 def model_from(tree: dict[str, Any], cfg: Config, make_actor: Callable[..., Any]) -> Model:

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from proximo.bench.compare import compare, compare_sides
-from proximo.bench.published import published_for
-from proximo.bench.report.report import report
+from proximo.bench.report.main import report
+from proximo.bench.report.published import published_for
 from proximo.bench.report.tables import compare_to_published, results_table
 from proximo.bench.results import differing_settings, evaluations_of, group_runs, read_runs, scores_of, steps_of
 from proximo.bench.text import steps_text

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from proximo.bench import child
-from proximo.bench.curves import common_curves
 from proximo.bench.files import last_lines
+from proximo.bench.places import child
 from proximo.bench.progress import BenchState, BenchView, progress
+from proximo.bench.report.curves import common_curves
 from proximo.bench.results import read_run
 from proximo.bench.task import Task
 from proximo.bench.tune.search import Search, latest_score

@@ -10,7 +10,7 @@ from proximo.bench.jobs import Job
 from proximo.bench.pbt import Round, copy_run, pbt, prune_checkpoints, score_of
 from proximo.bench.population import change_value, first_members, load_population, next_members
 from proximo.bench.process import record_path
-from proximo.bench.ranges import draw_value
+from proximo.bench.space import draw_value
 from proximo.bench.task import Ended
 from proximo.cli.main import main
 from proximo.errors import FilesError, UsageError

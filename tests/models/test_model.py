@@ -22,8 +22,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import FilesError, UsageError, warn_once
 from proximo.models.evaluate import evaluate
-from proximo.models.over_time import models_over_time
-from proximo.models.read_folder import read_model
+from proximo.models.read_folder import models_over_time, read_model
 from proximo.models.spaces import action_for_env, action_from_env, space_from_json, space_to_json
 from proximo.on_torch.train import learn
 from proximo.runs.folder.checkpoint import load_tree, save_tree

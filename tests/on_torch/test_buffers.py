@@ -13,8 +13,7 @@ import proximo
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
-from proximo.models.over_time import models_over_time
-from proximo.models.read_folder import read_model
+from proximo.models.read_folder import models_over_time, read_model
 from proximo.on_torch.agent import SharedAgent
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.modes import check_network, copy_if_in_use

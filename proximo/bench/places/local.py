@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from proximo.bench.child import KILL, signal_child, start_child
+from proximo.bench.places.child import KILL, signal_child, start_child
 from proximo.bench.task import Ended, Handle, Task, stopped_on_fault
 from proximo.runs.folder.lock import wait_until_free
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from proximo.bench.child import run_task
+from proximo.bench.places.child import run_task
 from proximo.bench.task import Ended, Handle, Task, Where, stopped_on_fault
 from proximo.errors import UsageError, first_line, warn
 

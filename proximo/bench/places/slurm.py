@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proximo.bench.child import end_child, is_ready, start_child, wait_for_child
 from proximo.bench.files import AGAIN
+from proximo.bench.places.child import end_child, is_ready, start_child, wait_for_child
 from proximo.bench.task import Ended, Handle, Task, Where, stopped_on_fault
 from proximo.errors import UsageError
 from proximo.runs.folder.writing import OF_THE_DISK, unwritten

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proximo.bench.published import atari_game, atari_scores, atari_source
 from proximo.bench.report.page import Part, Picture, Section
 from proximo.bench.report.pictures import human_picture, profiles_picture
+from proximo.bench.report.published import atari_game, atari_scores, atari_source
 from proximo.bench.report.tables import atari_table
 from proximo.bench.results import Groups, metric_of, scores_of, steps_of
 from proximo.bench.statistics import (

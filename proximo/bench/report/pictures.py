@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proximo.bench.ablations import Ablation
-from proximo.bench.curves import Axis, common_curves
-from proximo.bench.published import atari_game, atari_scores
+from proximo.bench.report.ablations import Ablation
+from proximo.bench.report.curves import Axis, common_curves
+from proximo.bench.report.published import atari_game, atari_scores
 from proximo.bench.results import Groups, RunResult, metric_of, scores_of
 from proximo.bench.statistics import bootstrap, curve_bands, normalise
 from proximo.bench.text import count_text

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proximo.bench.ablations import Ablation
-from proximo.bench.published import Published, atari_game, atari_scores, published_for
+from proximo.bench.report.ablations import Ablation
+from proximo.bench.report.published import Published, atari_game, atari_scores, published_for
 from proximo.bench.results import (
     Groups,
     Lacking,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.bench.files import write_record
 from proximo.bench.jobs import flags_of
-from proximo.bench.ranges import Space, combinations
+from proximo.bench.space import Space, combinations
 from proximo.bench.text import count_text
 from proximo.bench.tune.search import Search, field_values
 from proximo.bench.tune.study import NOT_FINITE, REASON, outcome

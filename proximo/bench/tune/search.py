@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proximo.bench.files import read_record
 from proximo.bench.names import clashes, file_name
-from proximo.bench.ranges import Space, is_whole, space_problems, twice
 from proximo.bench.records import SearchFile, Summary
 from proximo.bench.results import EVALUATION
 from proximo.bench.sets import Row, config_of, override_problems, read_seeds, task_problems
+from proximo.bench.space import Space, is_whole, space_problems, twice
 from proximo.bench.space_values import fixed_problems, value_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
@@ -21,8 +21,7 @@ from proximo.models.curves import newest_evaluation, newest_mean
 if TYPE_CHECKING:
     from optuna import Trial
 
-SEARCH_KEYS = ("title", "variant", "env_ids", "steps", "seeds", "trials", "metric", "pruner", "storage", "sampler_seed",
-               "overrides", "space", "target_scores")
+SEARCH_KEYS = tuple(SearchFile.__annotations__)
 PRUNERS = ("median", "hyperband", "none")
 
 

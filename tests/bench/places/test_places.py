@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.child import is_ready, start_child
 from proximo.bench.jobs import Job
+from proximo.bench.places.child import is_ready, start_child
 from proximo.bench.places.choice import where_problems
 from proximo.bench.process import Work, start_jobs
 from proximo.bench.runner import bench
@@ -147,7 +147,7 @@ def test_what_a_place_loses_is_handed_over_again(file, tmp_path, monkeypatch, ca
 def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     """The parent is killed by SIGKILL: its child, which sleeps for a minute, is gone at once."""
     fields = (("sleep", "60"), {}, str(tmp_path), str(tmp_path / "run"), str(tmp_path / "log"), 1)
-    program = (f"import time; from proximo.bench.child import start_child; from proximo.bench.task import Task; "
+    program = (f"import time; from proximo.bench.places.child import start_child; from proximo.bench.task import Task; "
                f"print(start_child(Task(*{fields!r})).pid, flush=True); time.sleep(60)")
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     child = int(parent.stdout.readline())
@@ -192,7 +192,7 @@ def test_the_log_of_a_task_is_appended(tmp_path):
 
 def test_a_folder_in_use_is_named_in_the_log_whatever_its_name(tmp_path, monkeypatch):
     """Also if it has bytes that are no text."""
-    monkeypatch.setattr("proximo.bench.child.PATIENCE", 0)
+    monkeypatch.setattr("proximo.bench.places.child.PATIENCE", 0)
     run_dir = tmp_path / os.fsdecode(b"r\xff")
     with locked(run_dir, new=True):
         assert not is_ready(Task(words=(), env={}, cwd="", run_dir=str(run_dir), log=str(tmp_path / "log"), processes=1))

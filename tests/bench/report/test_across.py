@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.bench.published import atari_scores
 from proximo.bench.report.across import across_environments
+from proximo.bench.report.main import _summary, _write_csv
 from proximo.bench.report.page import Picture
 from proximo.bench.report.pictures import human_picture
-from proximo.bench.report.report import _summary, _write_csv
+from proximo.bench.report.published import atari_scores
 from proximo.bench.report.tables import results_table
 from proximo.bench.results import RunResult
 from proximo.bench.text import Table

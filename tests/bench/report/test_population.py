@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from proximo.bench.report.main import report
 from proximo.bench.report.population import line_of, population_sections
-from proximo.bench.report.report import report
 from tests.support.run_folders import RunFolder
 
 

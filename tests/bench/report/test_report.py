@@ -11,12 +11,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from proximo.bench.ablations import find_ablations
-from proximo.bench.curves import common_curves, rolling_curve
-from proximo.bench.published import Published
+from proximo.bench.report.ablations import find_ablations
+from proximo.bench.report.curves import common_curves, rolling_curve
+from proximo.bench.report.main import report
 from proximo.bench.report.page import Section, markdown
 from proximo.bench.report.pictures import curves_picture, profiles_picture
-from proximo.bench.report.report import report
+from proximo.bench.report.published import Published
 from proximo.bench.report.tables import compare_to_published, evaluations_table
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.runner import bench
@@ -351,7 +351,7 @@ def test_a_full_disk_leaves_the_older_report(at, out, tmp_path, monkeypatch):
     report(out, tmp_path)
     before = bytes_below(tmp_path)
     assert {*before} == {"report.html", "report.md", "report.csv"}
-    monkeypatch.setattr(f"proximo.bench.report.report.{at}", full)
+    monkeypatch.setattr(f"proximo.bench.report.main.{at}", full)
     with pytest.raises(FilesError, match=r"could not be written \(No space left on device\). Free disk space, or choose another"):
         report(out, tmp_path)
     assert bytes_below(tmp_path) == before
@@ -376,7 +376,7 @@ def test_runs_without_settings_are_no_repeats_of_each_other(tmp_path):
 
 def test_the_lines_of_a_picture_with_many_settings_have_different_colours(tmp_path, monkeypatch):
     """Twenty of sixty are drawn. Numbered among all sixty, several had one colour."""
-    from proximo.bench.report.report import pictures as report_pictures
+    from proximo.bench.report import pictures as report_pictures
 
     for k in range(60):
         run = RunFolder(tmp_path / f"member-{k:02}" / "1").grow(3)

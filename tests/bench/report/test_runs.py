@@ -5,8 +5,8 @@ import json
 import pytest
 
 from proximo.bench.live.runs import LiveRuns
+from proximo.bench.report.main import report
 from proximo.bench.report.page import Charts, Folded, Video
-from proximo.bench.report.report import report
 from proximo.bench.report.runs import single_runs
 from proximo.bench.results import group_runs, read_runs
 from proximo.bench.text import settings_lines

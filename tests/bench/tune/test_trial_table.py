@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.report.report import report
+from proximo.bench.report.main import report
 from proximo.bench.tune.search import load_search, suggest
 from proximo.bench.tune.study import FOLDER, NOT_FINITE, REASON
 from proximo.bench.tune.trial_table import read_trials, trials_table, write_trials

@@ -26,10 +26,10 @@ from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Ended, Where
 from proximo.bench.tune import study as tune_study
 from proximo.bench.tune.journal import journal
+from proximo.bench.tune.main import Context, _run_trial, _watch, tune
 from proximo.bench.tune.messages import report_best, report_start
 from proximo.bench.tune.search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
 from proximo.bench.tune.study import REASON, SharedStudy, make_sampler, queue_again, shared_study
-from proximo.bench.tune.tune import Context, _run_trial, _watch, tune
 from proximo.cli.main import main
 from proximo.cli.messages import printed_messages
 from proximo.errors import FilesError, UsageError
@@ -38,7 +38,7 @@ from tests.support.fake_trainer import FAKE
 from tests.support.full_disk import full_disk
 
 optuna = pytest.importorskip("optuna")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 SEARCH = """
 title = "anneal or not"
@@ -63,8 +63,8 @@ def file(tmp_path):
 def test_the_best_trial_is_written_while_the_folder_is_locked(file, tmp_path, monkeypatch):
     """Processes that share a study may end at the same time, and write the same best.json."""
     found = []
-    monkeypatch.setattr("proximo.bench.tune.tune._run_trials", lambda context: None)
-    monkeypatch.setattr("proximo.bench.tune.tune.report_best", lambda study, folder, search: found.append(holder(folder)) or 0)
+    monkeypatch.setattr("proximo.bench.tune.main._run_trials", lambda context: None)
+    monkeypatch.setattr("proximo.bench.tune.main.report_best", lambda study, folder, search: found.append(holder(folder)) or 0)
     assert tune(file, out=tmp_path / "out") == 0
     assert found[0].startswith(f"process {os.getpid()} on ")
 
@@ -111,7 +111,7 @@ def test_the_next_commands_are_those_of_every_environment(file, tmp_path, capsys
 def test_a_search_continues_after_a_kill(file, tmp_path, how):
     """The interrupted trial continues with the same settings, and its run is resumed instead of restarted."""
     out = tmp_path / "out"
-    program = (f"import sys; from proximo.bench.tune.tune import tune; "
+    program = (f"import sys; from proximo.bench.tune.main import tune; "
                f"sys.exit(tune({str(file)!r}, out={str(out)!r}, command={FAKE!r}))")
     process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"FAKE_SECONDS": "8"})
     deadline = time.monotonic() + 30
@@ -167,8 +167,8 @@ def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_prun
             return True
 
     at, polled = iter([0, steps]), iter([None, Ended(0)])
-    monkeypatch.setattr("proximo.bench.tune.tune.progress", lambda run_dir: (next(at), 1.0))
-    monkeypatch.setattr("proximo.bench.tune.tune.latest_score", lambda *given: 1.0)
+    monkeypatch.setattr("proximo.bench.tune.main.progress", lambda run_dir: (next(at), 1.0))
+    monkeypatch.setattr("proximo.bench.tune.main.latest_score", lambda *given: 1.0)
     search = load_search(file)._replace(seeds=seeds)
     study = optuna.create_study(pruner=Always())
     shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
@@ -179,7 +179,7 @@ def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_prun
         assert _watch(study.ask(), context, running, []) == Ended(0)
 
 
-@pytest.mark.parametrize("call", ["tune.study.SharedStudy.next_trial", "tune.tune.report_trial"])
+@pytest.mark.parametrize("call", ["tune.study.SharedStudy.next_trial", "tune.main.report_trial"])
 def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypatch):
     """The second trial cannot be begun, or the first not be reported: the other worker trains no further one."""
     file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",
@@ -414,7 +414,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
     file, out = tmp_path / "search.toml", tmp_path / "out"
     file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",
                                                                      "gamma = {low = 0.9, high = 0.99}"))
-    program = (f"import sys; from proximo.bench.tune.tune import tune; from proximo.cli.messages import exit_code; "
+    program = (f"import sys; from proximo.bench.tune.main import tune; from proximo.cli.messages import exit_code; "
                f"sys.exit(exit_code(lambda: tune({str(file)!r}, out={str(out)!r}, command={FAKE!r})))")
     both = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True,
                              env=os.environ | {"FAKE_SECONDS": seconds}) for seconds in ("30", "2")]
@@ -440,7 +440,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path):
 
 def test_a_trial_that_is_queued_again_has_the_reports_of_the_interrupted_one(file, tmp_path, monkeypatch):
     """The pruner compares them with those of other trials, as if there had been no interruption."""
-    monkeypatch.setattr("proximo.bench.tune.tune._run_job", lambda *_: 7.0)
+    monkeypatch.setattr("proximo.bench.tune.main._run_job", lambda *_: 7.0)
     search, study = load_search(file), optuna.create_study(direction="maximize")
     shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
     context = Context(search=search, work=SimpleNamespace(folder=tmp_path), shared=shared, trials=1)

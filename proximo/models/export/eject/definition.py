@@ -1,9 +1,11 @@
 """One function, class or constant of the library as text that is edited, and as a syntax tree that is read."""
 
 import ast
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Function = ast.FunctionDef
+COMPOSITE = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda, ast.Tuple, ast.NamedExpr)
 
 
 class Edit(NamedTuple):
@@ -38,7 +40,6 @@ class Definition:
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
         self._functions = self._find_functions()
-        self._read: tuple[set[str], set[str]] | None = None
 
     def apply(self, edits: list[Edit]) -> bool:
         """Make edits that do not overlap; of two that do, only the outer one. Return whether anything changed."""
@@ -83,6 +84,18 @@ class Definition:
         start, end = self.span(node)
         return self.text[start:end]
 
+    def operand(self, node: ast.expr) -> str:
+        """Return the text of an expression, in parentheses where it may need them."""
+        return f"({self.segment(node)})" if isinstance(node, COMPOSITE) else self.segment(node)
+
+    def segment_with(self, node: ast.expr, texts: Mapping[str, str]) -> str:
+        """Return the text of an expression with other texts in the place of names."""
+        text, start = self.segment(node), self.span(node)[0]
+        for one in sorted((one for one in walk(node, ast.Name) if one.id in texts), key=self.span, reverse=True):
+            first, last = (place - start for place in self.span(one))
+            text = text[:first] + texts[one.id] + text[last:]
+        return text
+
     def head(self, statement: Any) -> str:
         """Return the text of an assignment or a `return` up to its value."""
         start, end = self.span(statement)
@@ -96,6 +109,10 @@ class Definition:
         """Return the place of whole lines, with the line break after them."""
         return self._starts[first - 1], min(self._starts[last], len(self.text))
 
+    def lines_of(self, node: Any) -> tuple[int, int]:
+        """Return the place of the whole lines of a statement, with the line break after them."""
+        return self.lines_span(node.lineno, node.end_lineno)
+
     def functions(self) -> list[tuple[str, Function]]:
         """Return [("name", node)] for a function, ("Class.method", node) for every method of a class."""
         return self._functions
@@ -105,14 +122,6 @@ class Definition:
             return [(self.name, self.node)]
         body = self.node.body if isinstance(self.node, ast.ClassDef) else []
         return [(f"{self.name}.{node.name}", node) for node in body if isinstance(node, ast.FunctionDef)]
-
-    def read_attributes(self) -> tuple[set[str], set[str]]:
-        """Return the attributes of `self`, and those of other objects, that are read."""
-        if self._read is None:
-            read = [node for node in walk(self.node, ast.Attribute) if isinstance(node.ctx, ast.Load)]
-            own = {node.attr for node in read if code_of(node.value) == "self"}
-            self._read = own, {node.attr for node in read if code_of(node.value) != "self"}
-        return self._read
 
 
 def apply_all(edits: dict[Definition, list[Edit]]) -> bool:
@@ -161,6 +170,13 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
     text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     return body[1:] if text else body
+
+
+def own_returns(function: Function) -> list[ast.Return]:
+    """Return the `return` statements of a function, but not those of the functions inside it."""
+    inner = {id(part) for node in walk(function, ast.FunctionDef, ast.Lambda)
+             if node is not function for part in walk(node)}
+    return [node for node in walk(function, ast.Return) if id(node) not in inner]
 
 
 def loaded_names(tree: ast.AST) -> set[str]:

@@ -8,12 +8,9 @@ from proximo.config import Config
 from proximo.envs.atari_ids import is_atari
 from proximo.errors import UsageError, notify
 from proximo.models.export.eject.jax_limits import jax_refusals
-from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.layout import WIDTH
-from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.specialise import Specialiser
-from proximo.models.export.eject.suites import with_known_task
-from proximo.models.export.eject.torch_setup import torch_facts, torch_library
+from proximo.models.export.eject.torch_setup import torch_program
 from proximo.models.export.eject.write import file_text
 from proximo.problems import config_problems, engine_of
 from proximo.runs.settings.resolve import resolve
@@ -53,25 +50,15 @@ def eject(cfg: Config, variant: str, command: str) -> str:
     if wrong := config_problems(cfg):
         raise UsageError("\n".join(wrong))
     notify(f"{variant} is written as one file; this takes up to half a minute.")
-    cfg = with_known_task(cfg)
-    library, facts = jax_program(cfg) if cfg.framework == "jax" else torch_program(cfg, variant)
+    if cfg.framework == "jax":
+        parts_of("ppo", "jax")  # raises UsageError if JAX is not installed
+        from proximo.models.export.eject.jax_setup import jax_program
+
+        library, facts = jax_program(cfg)
+    else:
+        library, facts = torch_program(cfg, variant)
     Specialiser(library, facts, "main").specialise()
     return file_text(library, file_docstring(cfg, command))
-
-
-def torch_program(cfg: Config, variant: str) -> tuple[Library, Facts]:
-    """Return the library on torch, and what is known of it."""
-    library = torch_library(cfg, variant)
-    return library, torch_facts(cfg, variant, library)
-
-
-def jax_program(cfg: Config) -> tuple[Library, Facts]:
-    """Return the library on JAX, and what is known of it."""
-    parts_of("ppo", "jax")  # raises UsageError if JAX is not installed
-    from proximo.models.export.eject.jax_setup import jax_facts, jax_library
-
-    library = jax_library(cfg)
-    return library, jax_facts(cfg, library)
 
 
 def file_docstring(cfg: Config, command: str) -> str:

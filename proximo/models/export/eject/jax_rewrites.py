@@ -5,8 +5,7 @@ The file has a configuration and the function `bind` where the library has a Lea
 
 from proximo.config import Config
 from proximo.models.export.eject.library import definition_text
-from proximo.models.export.eject.passes.every_row_valid import REWRITES
-from proximo.models.export.eject.rewrites import Rewrites
+from proximo.models.export.eject.rewrites import EVERY_ROW_VALID, Rewrites
 
 LEARNER_MODULE = "proximo.on_jax.learner"
 LEARNER = ("learner: Learner,", "cfg: Config, bind: Callable[[Weights], Any],")
@@ -35,7 +34,7 @@ ENVIRONMENTS: Rewrites = {
 
 def jax_rewrites(cfg: Config) -> Rewrites:
     """Return the rewrites of every definition."""
-    shared = {name: REWRITES[name] for name in ("finished_episodes", "Iteration")}
+    shared = {name: EVERY_ROW_VALID[name] for name in ("finished_episodes", "Iteration")}
     return {**shared, **LOSS, **ENVIRONMENTS, **playing(), **collecting(), **learning(), **updating(),
             "make_jax_control": one_task(cfg)}
 

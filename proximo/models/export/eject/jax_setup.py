@@ -12,9 +12,8 @@ from proximo.models.export.eject.definition import Definition
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.passes.every_row_valid import FIELDS
 from proximo.models.export.eject.program_text import REFUSAL, TRAINING, program_text
-from proximo.models.export.eject.rewrites import rewritten
+from proximo.models.export.eject.rewrites import VALID_FIELDS, rewritten
 
 # Fields that the file does not need: every row is valid, and nothing is masked, remembered, normalised or saved.
 GONE = {
@@ -22,6 +21,12 @@ GONE = {
     "FinishedEpisodes": ("step", "row", "length"), "Episode": ("length",), "Adam": ("scale",), "Carry": ("first",),
     "Rollout": ("first",), "Batch": ("first",), "Step": ("first",), "PlayedStep": ("logprob", "value", "final"),
     "Metrics": ("valid",), "Minibatches": ("count",), "LossInputs": ("count",)}
+
+
+def jax_program(cfg: Config) -> tuple[Library, Facts]:
+    """Return the library on JAX, and what is known of it."""
+    library = jax_library(cfg)
+    return library, jax_facts(cfg, library)
 
 
 def jax_library(cfg: Config) -> Library:
@@ -52,5 +57,6 @@ def jax_facts(cfg: Config, library: Library) -> Facts:
         instances={type(one): one for one in (cfg, agent, agent.head, envs)} | {Config: cfg},
         present=frozenset(("final_obs",)), assumed={}, expressions={}, written={}, identities=frozenset(("perturbed",)),
         dropped_calls=frozenset(),
-        dropped_fields={name: FIELDS.get(name, frozenset()).union(GONE.get(name, ())) for name in {*GONE, *FIELDS}},
+        dropped_fields={name: VALID_FIELDS.get(name, frozenset()).union(GONE.get(name, ()))
+                        for name in {*GONE, *VALID_FIELDS}},
         types=types | {"Array": "jax.Array", "HostArray": "jax.Array"})

@@ -20,26 +20,26 @@ ZEROS = ("iteration_shift",)
 # has made its checks for this configuration when it ejects.
 DROPPED_CALLS = frozenset((
     "notify", "notify_once", "warn", "warn_once", "announce_images", "announce_rebuilds", "leave", "load_libraries",
-    "keep_memory", "keep_gradients_off", "use_egl_when_headless", "check_loss", "warn_of_json"))
+    "keep_gradients_off", "use_egl_when_headless", "warn_of_json"))
 
 # Functions that return one of their arguments where one process learns on the CPU: name -> index of the argument.
 IDENTITIES = {"all_reduce_sum": 0, "reduce_sum": 0, "local": 0, "_converted": 2, "gym_id": 0, "with_quick_space": 0,
-              "_check": 0, "keep_computed": 1}
+              "keep_computed": 1}
 
 # Modules with checks of what the user may change in the ejected file; those of other environments are left out.
 CHECKED = ("proximo.envs.atari_ids",)
 
 # What the library does with more care, written as a program for one environment does it.
-SIMPLER = {"close_env": "{0}.close()", "call_loss": "{0}({1}, {2})",
+SIMPLER = {"close_env": "{0}.close()",
            "make_registered": "gym.make({0}, disable_env_checker=True)",
            "set_up_torch": "torch.set_num_threads(cfg.threads)", "host_zeros": "np.zeros({0}, {1})"}
 
 # Functions whose value the library computes when it ejects, from arguments that are known.
 PURE = frozenset((
-    "isinstance", "len", "bool", "hasattr", "type", "config_problems", "action_problems", "packed_layout",
+    "isinstance", "len", "bool", "hasattr", "type", "action_problems", "packed_layout",
     "has_image_parts", "obs_layout", "float_view", "clips_rewards", "image_axes", "issubdtype",
-    "usage_errors", "numpy_module", "sticky_chance", "is_atari", "mask_parts", "mask_methods", "kwargs_of",
-    "is_initialized", "int", "dtype", "device", "space_layout", "without_mask"))
+    "numpy_module", "sticky_chance", "is_atari", "mask_parts", "mask_methods", "kwargs_of",
+    "int", "dtype", "device", "space_layout", "without_mask"))
 
 # Functions of one expression that are written where they are called.
 INLINED = frozenset((
@@ -51,9 +51,9 @@ INLINED = frozenset((
 
 # Functions that a reader of PPO looks for. They stay, even where they are short.
 HEADINGS = frozenset(("train", "learn", "collect", "gae", "ppo_loss", "update", "flat_adam", "apply_gradient",
-                      "find_rom", "games_for_one", "kind_of", "refuse_other_spaces",
+                      "find_rom", "games_for_one", "refuse_other_spaces",
                       "refuse_other_games", "seeded_agent",
-                      "noop_count", "make_jax_control", "minibatch_advantages"))
+                      "make_jax_control", "minibatch_advantages"))
 
 # Functions inside functions that stay there.
 CLOSURES = frozenset(("bind", "gradients"))
@@ -69,20 +69,14 @@ SENTENCES = {
     "start_moments": "Return the moments of no rows.",
     "AleGame": "One game on an emulator, with the wrappers of openai/baselines (details 14-18, 20).",
     "EpisodeCounter": "Adds up the rewards of each game, in place and in float64.",
-    "make_gym": "Make one environment per seed.",
     "make_mujoco": "Make one environment per seed.",
     "make_from_source": "Make one environment.",
-    "set_up": "Make everything that training works with.",
     "make_learner": "Make the functions that learn.",
-    "make_collect": "Make the function that plays a rollout.",
-    "make_policy": "Bundle the functions of an agent.",
     "seeded_envs": "Make the environments with the seeds of an iteration.",
     "GymEnvs.close": "Close every environment.",
     "make_network": "Return an MLP from observations to sizes[-1] units.",
     "Config": "The hyper-parameters.",
     "num_iterations": "Iterations of the run: total_timesteps // batch_size.",
-    "PoolEnvs.step": "Step every game. A game that has ended ignores its action and begins again: `valid` is False.",
-    "ControlPure.reset": "Begin every environment.",
     "ControlPure.step": "Step every environment. One whose episode ends begins again in the same step.",
     "make_jax_control": "Make the environments.",
     "fold_key": "Return the key of a stream in one iteration.",
@@ -90,9 +84,6 @@ SENTENCES = {
     "SelfPlayEnvs.step": "Step every game. `action` is (N,) integers.",
     "SelfPlayEnvs.close": "Leave the games, which need no end.",
     "make_game": "Make one game with the ROM from the ale-py package.",
-    "make_pettingzoo": "Make the games. A game uses the seed of its first player.",
-    "make_envpool_atari": "Make one game per seed.",
-    "make_procgen": "Make one environment per seed.",
     "first_carry": "Reset the environments.",
     "Iteration": "The result of one iteration.",
     "_set_masks": "Prepare the Step that is returned whenever no episode ends: all its arrays stay.",
@@ -104,10 +95,8 @@ SENTENCES = {
     "action_writer": "Return a function from the policy's actions (N, *action_shape) to N actions of environments.",
     "GymEnvs": "N environments that are stepped together, into arrays that stay.",
     "whole": "Return one array of the rollout.",
-    "make_normalizer": "Make the functions that normalise what environments return.",
     "_begin": "Reset row i; return its first observation.",
     "train": "Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields an Iteration per update.",
-    "GymEnvs.step": "Step every environment.",
 }
 
 # The faults of the library are errors of Python in the file: NumbersError is an ArithmeticError.

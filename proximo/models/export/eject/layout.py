@@ -78,17 +78,7 @@ def joined_line(lines: list[str]) -> str:
         part = part.strip()
         glued = line[-1:] in OPEN or part[:1] in CLOSE
         line += part if glued else f" {part}"
-    return re.sub(r",\s*([)\]}])", lambda match: match[0] if match[1] == ")" and _is_tuple(line, match) else match[1],
-                  line)
-
-
-def _is_tuple(line: str, match: re.Match[str]) -> bool:
-    depth = 0
-    for place in range(match.start() - 1, -1, -1):
-        depth += (line[place] in CLOSE) - (line[place] in OPEN)
-        if depth < 0:
-            return "," not in line[place:match.start()]
-    return True
+    return line
 
 
 def wrapped(line: str) -> list[str]:
@@ -97,7 +87,7 @@ def wrapped(line: str) -> list[str]:
     stack: Stack = ()
     while len(line) > WIDTH:
         found = [one for one in breaks(line, stack) if one.column <= WIDTH and line[:one.column].strip()]
-        commas = [one for one in found if one.comma and one.column > WIDTH // 2] or [one for one in found if one.comma]
+        commas = [one for one in found if one.comma and one.column > WIDTH // 2]
         if not found and not stack and "(" in line:  # the first argument is too long to stand behind the bracket
             place, margin = line.index("(") + 1, len(line) - len(line.lstrip()) + 4
             result.append(line[:place])

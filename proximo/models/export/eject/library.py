@@ -68,9 +68,9 @@ class Library:
         edits = []
         for node in walk(definition.node):
             if isinstance(node, ast.Try) and all(isinstance(one, IMPORTS) for one in node.body):
-                edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+                edits.append(Edit(*definition.lines_of(node), ""))
             elif isinstance(node, IMPORTS) and not str(getattr(node, "module", "")).startswith("proximo."):
-                edits.append(Edit(*definition.lines_span(node.lineno, node.end_lineno or node.lineno), ""))
+                edits.append(Edit(*definition.lines_of(node), ""))
                 for alias in node.names:
                     self.imports[alias.asname or alias.name.partition(".")[0]] = _meaning(node, alias)
         definition.apply(edits)

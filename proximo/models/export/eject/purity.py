@@ -8,19 +8,15 @@ from proximo.models.export.eject.definition import walk
 from proximo.models.export.eject.known import PURE
 
 CHANGE_NOTHING = frozenset((
-    "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full", "arange", "tensor", "array", "asarray",
-    "partial", "int", "float", "bool", "str", "len", "tuple", "list", "dict", "set", "min", "max", "sum", "zip", "map",
-    "range", "enumerate", "cast", "isinstance", "type", "getattr", "hasattr", "prod", "any", "all", "from_numpy",
-    "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype", "items", "values", "keys", "get", "copy",
-    "join", "pick_device", "learning_noise", "torch_generator", "to_numpy", "merge_over_ranks",
-    "saved_buffers", "is_available", "cpu_count", "metrics",
-    "device", "dtype", "Path", "death_rule", "issubdtype", "nothing", "PolicyNetwork", "NoMemory", "Setup",
-    "Policy", "Learner", "Carry", "Spec",
-    "float_view", "env_source", "dot", "named_source", "EnvSource", "as_returned", "mask_methods", "named_weights",
-    "startswith", "endswith", "isfinite", "sorted",
-    "make_policy", "kwargs_of", "read_atari_name", "atari_name", "find_rom", "title",
-    "ModuleList", "start_statistics", "removeprefix", "removesuffix", "partition", "rpartition", "array_equal",
-    "tolist", "flatnonzero", "find_spec", "numpy", "nonzero", "sticky_draws"))
+    "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full", "arange", "tensor", "array",
+    "asarray", "partial", "int", "float", "bool", "str", "len", "tuple", "list", "dict", "set", "min", "max",
+    "sum", "zip", "map", "range", "enumerate", "cast", "isinstance", "type", "getattr", "hasattr", "prod",
+    "any", "all", "from_numpy", "as_tensor", "unbind", "cumsum", "flatten", "reshape", "view", "astype",
+    "items", "values", "keys", "get", "copy", "join", "pick_device", "learning_noise", "torch_generator",
+    "merge_over_ranks", "saved_buffers", "device", "dtype", "death_rule", "issubdtype", "PolicyNetwork",
+    "NoMemory", "Setup", "Policy", "Learner", "Carry", "Spec", "float_view", "mask_methods", "startswith",
+    "endswith", "isfinite", "sorted", "make_policy", "kwargs_of", "find_rom", "title", "ModuleList",
+    "array_equal", "tolist", "flatnonzero", "find_spec", "numpy", "nonzero", "sticky_draws"))
 
 
 def is_pure(node: ast.AST, records: Collection[str] = ()) -> bool:

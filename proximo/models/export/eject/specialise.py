@@ -7,13 +7,12 @@ from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import Definition, Edit, apply_all, code_of, parameters, walk
 from proximo.models.export.eject.known import DROPPED_METHODS, HEADINGS, INLINED
-from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
-from proximo.models.export.eject.passes.comments import present_edits
+from proximo.models.export.eject.passes.annotations import default_edits, present_edits
+from proximo.models.export.eject.passes.attributes import alias_attribute, write_only_attribute
 from proximo.models.export.eject.passes.inline import inline_edit, is_short_function
 from proximo.models.export.eject.passes.inline_body import MOST_LINES, MOST_OF_RECORD, inline_body
 from proximo.models.export.eject.passes.lift import lift_function
 from proximo.models.export.eject.passes.merge import merge_class
-from proximo.models.export.eject.passes.needless_defaults import default_edits
 from proximo.models.export.eject.passes.parameters import argument_edits, removable_parameters, removal_edits
 from proximo.models.export.eject.passes.records import unpack_record, unwrap_record
 from proximo.models.export.eject.passes.scalars import local_edits, push_function, push_record, split_parameter
@@ -67,7 +66,7 @@ class Specialiser(Program):
         edits: dict[Definition, list[Edit]] = {}
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
-                if name not in calls or name in other or self.root in (name, definition.name):
+                if name not in calls or name in other:
                     continue
                 removed = removable_parameters(definition, function, calls[name])
                 if not removed:
@@ -89,7 +88,7 @@ class Specialiser(Program):
             if fields is None:
                 continue
             gone = {*self.facts.fields} | self.facts.dropped_fields.get(name, frozenset())
-            edits = constant_field_edits(definition, gone) or unused_member_edits(definition, read, read, set())
+            edits = constant_field_edits(definition, gone) or unused_member_edits(definition, read, read)
             if edits:
                 definition.apply(edits)
                 dropped[name] = fields, {*fields} - {*(record_fields(definition) or ())}
@@ -117,24 +116,10 @@ class Specialiser(Program):
             called = called - DROPPED_METHODS
             if isinstance(definition.node, ast.ClassDef) and record_fields(definition) is None:
                 others = {name for name, found in named.items() if not found & {None, f"{definition.name}.{name}"}}
-                edits = unused_member_edits(definition, read - self._others_own(definition), called - others, set())
+                edits = unused_member_edits(definition, read, called - others)
                 edits = edits or unused_attribute_edits(definition, read)
                 changed |= definition.apply(edits)
         return changed
-
-    def _others_own(self, definition: Definition) -> set[str]:
-        """Return the attributes that are read only by other classes, which are no heirs, of their own objects."""
-        bases = {one.name: {code_of(base) for base in getattr(one.node, "bases", [])}
-                 for one in self.library.definitions.values()}
-        family = {definition.name}
-        while heirs := {name for name, above in bases.items() if above & family} - family:
-            family |= heirs
-        own, other = set[str](), set[str]()
-        for one in self.library.definitions.values():
-            of_self, of_others = one.read_attributes()
-            own |= set() if one.name in family else of_self
-            other |= of_others | of_self if one.name in family else of_others
-        return own - other
 
     def _called_by_name(self) -> dict[str, set[str | None]]:
         """Return for every attribute the methods that it means where it is read; None where that is not known."""
@@ -157,7 +142,7 @@ class Specialiser(Program):
         touched: set[Definition] = set()
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
-                found = [] if name == self.root else calls.get(name, [])
+                found = calls.get(name, [])
                 used = name in other or name.endswith("__init__")
                 short = not used and function.name not in CALLED and is_short_function(function, len(found))
                 alone = bodies and not used and len(found) == 1 and name not in HEADINGS and function.name not in CALLED
@@ -176,7 +161,7 @@ class Specialiser(Program):
         """Leave out what is written and never read, and records that are taken apart at once."""
         calls, other = self.calls()
         found = (step(self.library) for step in (
-            unread_key, unread_name, alias_attribute, write_only_attribute, local_attribute))
+            unread_key, unread_name, alias_attribute, write_only_attribute))
         edits = next(filter(None, found), {})
         for definition in self.library.definitions.values():
             for name, function in definition.functions():
@@ -222,7 +207,7 @@ class Specialiser(Program):
         for definition in definitions:
             for name, function in definition.functions():
                 found = calls.get(name, [])
-                if name in other or not found or self.root == name or any(call.partial for call in found):
+                if name in other or not found or any(call.partial for call in found):
                     continue
                 edits = split_parameter(self.library, definition, function, found)
                 if not edits and len(found) == 1:

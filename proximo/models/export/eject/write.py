@@ -8,12 +8,11 @@ import textwrap
 from collections.abc import Iterator
 
 from proximo.models.export.eject.bindings import free_names
+from proximo.models.export.eject.comments import tidy_comments, without_topics
 from proximo.models.export.eject.definition import Definition, Edit, walk, without_docstring
 from proximo.models.export.eject.known import SENTENCES
 from proximo.models.export.eject.layout import WIDTH, logical_lines, normal, tidy
 from proximo.models.export.eject.library import Library, module_text
-from proximo.models.export.eject.passes.comments import tidy_comments
-from proximo.models.export.eject.passes.topics import without_topics
 
 FIRST = ("Config", "main")
 
@@ -98,10 +97,7 @@ def short_docstring(name: str, node: ast.FunctionDef | ast.ClassDef, text: str, 
     if (fewer := without_topics(kept, code)) != kept:
         kept = f"\n\n{margin}".join(textwrap.fill(" ".join(one.split()), WIDTH - 3, initial_indent=margin,
                                                   subsequent_indent=margin).strip() for one in fewer.split("\n\n"))
-    last = kept.split("\n")[-1]
-    if "\n" not in kept or len(last) + 3 <= WIDTH:
-        return f'{kept.rstrip()}"""'
-    return f'{kept.rstrip()}\n{margin}"""'
+    return f'{kept.rstrip()}"""'
 
 
 def ordered(library: Library) -> list[Definition]:
@@ -163,16 +159,9 @@ def import_lines(library: Library) -> str:
     lines += [(module, f"from {module} import {', '.join(sorted(names, key=_member_key))}")
               for module, names in members.items()]
     sections = [[line for line in lines if _is_standard(line[0]) is standard] for standard in (True, False)]
-    texts = ["\n".join(part for _, line in sorted(section, key=lambda one: (one[1].startswith("from"), one[0]))
-                       for part in _wrapped_import(line)) for section in sections]
+    texts = ["\n".join(line for _, line in sorted(section, key=lambda one: (one[1].startswith("from"), one[0])))
+             for section in sections]
     return "\n\n".join(filter(None, texts))
-
-
-def _wrapped_import(line: str) -> list[str]:
-    if len(line) <= WIDTH:
-        return [line]
-    start, _, names = line.partition(" import ")
-    return [f"{start} import (", *(f"    {name}," for name in names.split(", ")), ")"]
 
 
 def _quoted(definition: Definition) -> set[str]:

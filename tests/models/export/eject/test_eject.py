@@ -20,8 +20,8 @@ from proximo.cli.main import main
 from proximo.envs.atari_ids import read_atari_name
 from proximo.errors import UsageError
 from proximo.models.export.eject import main_program
+from proximo.models.export.eject.comments import without_topics
 from proximo.models.export.eject.eject import eject
-from proximo.models.export.eject.passes.topics import without_topics
 from proximo.runs.settings.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -9,18 +9,20 @@ import pytest
 from proximo.catalog import VARIANTS
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.calls import Named, find_calls
+from proximo.models.export.eject.comments import tidy_comments
 from proximo.models.export.eject.definition import Definition, apply_all
 from proximo.models.export.eject.jax_rewrites import jax_rewrites
 from proximo.models.export.eject.known import Facts
 from proximo.models.export.eject.library import Library, definition_text, module_names
-from proximo.models.export.eject.passes.attributes import alias_attribute, local_attribute, write_only_attribute
+from proximo.models.export.eject.passes.annotations import present_edits
+from proximo.models.export.eject.passes.attributes import alias_attribute, write_only_attribute
 from proximo.models.export.eject.passes.branches import statement_edits
-from proximo.models.export.eject.passes.comments import present_edits, tidy_comments
-from proximo.models.export.eject.passes.every_row_valid import REWRITES
 from proximo.models.export.eject.passes.polish import polish_edits
 from proximo.models.export.eject.rewrites import (
     CHECKED_CONFIG,
+    EVERY_ROW_VALID,
     GAMES_OF_POOL,
+    NUMPY_SUITES,
     OPEN_LOSS,
     SELF_PLAY,
     merged,
@@ -30,8 +32,8 @@ from proximo.models.export.eject.specialise import Specialiser
 from proximo.models.export.eject.values import Knowledge, Scope
 from proximo.on_torch.agent import SharedAgent
 
-MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool", "proximo.envs.envpool_ids",
-           "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in (
+MODULES = ("proximo.types", "proximo.envs.atari", "proximo.envs.episodes", "proximo.envs.gym_loop", "proximo.envs.envpool",
+           "proximo.envs.envpool_ids", "proximo.envs.pettingzoo", *(f"proximo.on_torch.{name}" for name in (
                "distributions", "learner", "loss", "noise", "rollout", "setup", "train", "value_norm")))
 JAX_MODULES = ("proximo.types", "proximo.envs.episodes", "proximo.envs.jax_control",
                *(f"proximo.on_jax.{name}" for name in ("agent", "distributions", "learner", "loss", "rollout", "train_step")))
@@ -50,7 +52,7 @@ COUNTER = """class Counter:
 
 
 def test_every_rewrite_fits_the_text_of_the_library():
-    every, found = merged(GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, REWRITES), set()
+    every, found = merged(NUMPY_SUITES, GAMES_OF_POOL, SELF_PLAY, CHECKED_CONFIG, OPEN_LOSS, EVERY_ROW_VALID), set()
     for module in map(importlib.import_module, MODULES):
         for name in every.keys() & {*module_names(module.__name__)}:
             text = rewritten(every, name, definition_text(module.__name__, name))
@@ -79,20 +81,6 @@ def test_attributes_with_two_names_or_without_readers_are_left_out():
     assert "_length" not in definition.text
     assert "return self._sum.copy()" in definition.text
     assert not write_only_attribute(library)
-
-
-def test_an_attribute_that_only_init_knows_is_a_local_name():
-    library = Library()
-    library.add(definition := Definition("Game", main_program, """class Game:
-    def __init__(self, options, size):
-        self._options = options | {"seed": 1}
-        self._size = size + len(self._options)
-        self.env = make(size, **self._options)
-        self.area = self._size * size"""))
-    assert apply_all(local_attribute(library))
-    assert 'options = options | {"seed": 1}' in definition.text
-    assert "make(size, **options)" in definition.text
-    assert not local_attribute(library)  # `size` is another number there
 
 
 def test_comments_say_nothing_of_absent_things():

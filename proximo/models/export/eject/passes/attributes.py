@@ -4,7 +4,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from proximo.models.export.eject.definition import Definition, Edit, Function, walk
+from proximo.models.export.eject.definition import Definition, Edit, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.passes.branches import delete
 from proximo.models.export.eject.purity import is_pure
@@ -27,28 +27,6 @@ def alias_attribute(library: Library) -> dict[Definition, list[Edit]]:
                     Edit(*definition.span(one), definition.segment(value)) for one in walk(definition.node)
                     if _is_own(one) and one.attr == target.attr and one is not target)]}  # type: ignore[attr-defined]
     return {}
-
-
-def local_attribute(library: Library) -> dict[Definition, list[Edit]]:
-    """Return the edits that make an attribute a local name, where only __init__ knows it."""
-    definitions = list(library.definitions.values())
-    every = Counter(node.attr for one in definitions for node in walk(one.node, ast.Attribute))
-    for definition in definitions:
-        for function in (one for name, one in definition.functions() if name.endswith(".__init__")):
-            own = [node for node in walk(function) if _is_own(node)]
-            for name in dict.fromkeys(node.attr for node in own if isinstance(node.ctx, ast.Store)):
-                uses = [node for node in own if node.attr == name]
-                stores = [node for node in walk(function, ast.Assign)
-                          if any(one in node.targets[0].__dict__.get("elts", node.targets) for one in uses)]
-                if every[name] == len(uses) > 1 and len(stores) == 1 and _may_be_local(function, name, stores[0]):
-                    return {definition: [Edit(*definition.span(node), name.strip("_")) for node in uses]}
-    return {}
-
-
-def _may_be_local(function: Function, name: str, store: ast.Assign) -> bool:
-    """Return whether the name of an attribute is free in a function, or belongs to what is stored in it."""
-    local, inside = name.strip("_"), walk(store.value)
-    return all(node in inside for node in walk(function, ast.Name) if node.id == local)
 
 
 def write_only_attribute(library: Library) -> dict[Definition, list[Edit]]:

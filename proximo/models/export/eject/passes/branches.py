@@ -39,9 +39,8 @@ def statement_edits(scope: Scope, body: list[ast.stmt], guards: bool) -> list[Ed
             kept = [scope.definition.segment(one) for one in node.value.elts if not is_pure(one)]
             edits.append(replace_statement(scope.definition, node, "\n".join(kept)))
         else:
-            for block in _blocks(node):
+            for block in blocks(node):
                 edits += statement_edits(scope, block, guards)
-            edits += _empty_else(scope.definition, node)
     dead += [node for node in code if isinstance(node, ast.Pass) and len(body) > 1 and node not in dead]
     alive = len(code) > len(dead)
     edits += [delete(scope.definition, node) for node in (dead if alive or len(dead) < len(body) else dead[1:])]
@@ -50,13 +49,10 @@ def statement_edits(scope: Scope, body: list[ast.stmt], guards: bool) -> list[Ed
     return edits
 
 
-def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(node, name, None)
-        if block:
-            yield block
-    for handler in getattr(node, "handlers", []):
-        yield handler.body
+def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of a statement."""
+    for holder in (node, *getattr(node, "handlers", ())):
+        yield from filter(None, (getattr(holder, name, None) for name in ("body", "orelse", "finalbody")))
 
 
 def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
@@ -73,7 +69,7 @@ def _is_dropped(scope: Scope, node: ast.stmt, guards: bool) -> bool:
         empty = found is not None and found.text in ("()", "{}")
         return empty or (_is_pass(node.body) and is_pure(node.iter))
     if isinstance(node, ast.Assert):
-        return scope.truth(node.test) is True or guards
+        return guards
     return guards and isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise) and all(
         isinstance(one, (ast.Assign, ast.Raise)) for one in node.body) and scope.truth(node.test) is None and not any(
         isinstance(one, ast.Call) and called_name(one) == "read" for one in ast.walk(node.test))  # it fills the masks
@@ -96,7 +92,7 @@ def delete(definition: Definition, node: ast.stmt) -> Edit:
 
 def replace_statement(definition: Definition, node: ast.stmt, text: str) -> Edit:
     """Replace a statement by other lines, which begin in column 0."""
-    start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
+    start, end = definition.lines_of(node)
     margin = " " * node.col_offset
     lines = [margin + line if line else "" for line in text.split("\n")]
     comment = definition.text[definition.span(node)[1]:end].strip()
@@ -107,7 +103,7 @@ def replace_statement(definition: Definition, node: ast.stmt, text: str) -> Edit
 
 def _take_branch(definition: Definition, node: ast.If, truth: bool) -> Edit:
     """Replace an `if` whose condition is known by the branch that runs."""
-    start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
+    start, end = definition.lines_of(node)
     header = definition.line(node.lineno)
     chained = header.lstrip().startswith("elif")
     block = node.body if truth else node.orelse
@@ -150,17 +146,10 @@ def _without_handlers(definition: Definition, node: ast.Try) -> Edit | None:
         raises = isinstance(handler.body[-1], ast.Raise)
         return raises or [ast.dump(one) for one in handler.body] == [ast.dump(one) for one in node.body]
 
-    imports = all(isinstance(one, (ast.Import, ast.ImportFrom)) for one in node.body)
-    if node.finalbody or node.orelse or not (imports or all(map(is_needless, node.handlers))):
+    if node.finalbody or node.orelse or not all(map(is_needless, node.handlers)):
         return None
-    start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
+    start, end = definition.lines_of(node)
     first, last = definition.lines_span(node.lineno + 1, node.body[-1].end_lineno or node.lineno)
     margin = node.body[0].col_offset - node.col_offset
     return Edit(start, end, "\n".join(line[margin:] for line in definition.text[first:last].split("\n")))
 
-
-def _empty_else(definition: Definition, node: ast.stmt) -> list[Edit]:
-    if not isinstance(node, ast.If) or not node.orelse or not _is_pass(node.orelse):
-        return []
-    start, _ = definition.lines_span(_else_line(definition, node), 0 + _else_line(definition, node))
-    return [Edit(start, definition.lines_span(node.lineno, node.end_lineno or node.lineno)[1], "")]

@@ -7,13 +7,11 @@ from types import ModuleType
 from typing import Any
 
 from proximo.models.export.eject.bindings import called_name
-from proximo.models.export.eject.definition import Edit, walk
+from proximo.models.export.eject.definition import COMPOSITE, Edit, walk
 from proximo.models.export.eject.known import ERRORS, IDENTITIES, SIMPLER, ZEROS
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.value import Value
 from proximo.models.export.eject.values import Scope
-
-COMPOSITE = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda, ast.Tuple, ast.NamedExpr)
 
 
 def expression_edits(scope: Scope, tree: ast.AST) -> list[Edit]:
@@ -59,7 +57,7 @@ def _simplified(scope: Scope, node: ast.expr) -> str | None:
         return found.text if found is not None and found.text not in (None, node.id) else None
     if isinstance(node, ast.IfExp):
         truth = scope.truth(node.test)
-        return None if truth is None else whole(scope, node.body if truth else node.orelse)
+        return None if truth is None else scope.definition.operand(node.body if truth else node.orelse)
     if isinstance(node, ast.BoolOp):
         return _bool_op(scope, node)
     if isinstance(node, ast.BinOp):
@@ -84,12 +82,6 @@ def is_short(found: Value) -> bool:
     return found.text is not None and (plain or found.text in ("()", "{}"))
 
 
-def whole(scope: Scope, node: ast.expr) -> str:
-    """Return the text of an expression, in parentheses where it may need them."""
-    text = scope.definition.segment(node)
-    return f"({text})" if isinstance(node, COMPOSITE) else text
-
-
 def _bool_op(scope: Scope, node: ast.BoolOp) -> str | None:
     """Leave out the parts of `and` and `or` that decide nothing."""
     neutral, kept = isinstance(node.op, ast.And), []
@@ -104,11 +96,12 @@ def _bool_op(scope: Scope, node: ast.BoolOp) -> str | None:
         return repr(neutral)
     last = scope.value(kept[-1])
     if last is not None and last.value is (not neutral) and all(is_pure(one) for one in kept):
-        return whole(scope, kept[-1])
+        return scope.definition.operand(kept[-1])
     if len(kept) == len(node.values):
         return None
     word = " and " if neutral else " or "
-    return whole(scope, kept[0]) if len(kept) == 1 else f"({word.join(whole(scope, one) for one in kept)})"
+    text = word.join(map(scope.definition.operand, kept))
+    return text if len(kept) == 1 else f"({text})"
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -120,19 +113,19 @@ def _bin_op(scope: Scope, node: ast.BinOp) -> str | None:
     right, left = scope.value(node.right), scope.value(node.left)
     if isinstance(node.op, ast.Mult) and "scale" in scope.known.facts.dropped_fields.get("Adam", ()) and re.fullmatch(
             r"(float\()?(setup\.)?adam\.scale\)?", ast.unparse(node.right)):
-        return whole(scope, node.left)
+        return scope.definition.operand(node.left)
     if isinstance(node.op, ast.BitOr) and right is not None and right.text == "{}":
-        return whole(scope, node.left)
+        return scope.definition.operand(node.left)
     neutral = 1 if isinstance(node.op, (ast.Mult, ast.FloorDiv, ast.Div)) else 0
     may = isinstance(node.op, (ast.Mult, ast.FloorDiv, ast.Add, ast.Sub))
     if may and right is not None and type(right.value) is int and right.value == neutral and _from_world(node.right):
-        return whole(scope, node.left)
+        return scope.definition.operand(node.left)
     for factor, found, other in ((node.left, left, node.right), (node.right, right, node.left)):
         zero = isinstance(node.op, ast.Mult) and found is not None and type(found.value) is int and found.value == 0
         if zero and _from_world(factor) and is_pure(other):
             return "0"
     if isinstance(node.op, ast.Add) and left is not None and type(left.value) is int and left.value == 0:
-        return whole(scope, node.right) if isinstance(node.left, ast.Constant) else None
+        return scope.definition.operand(node.right) if isinstance(node.left, ast.Constant) else None
     return None
 
 
@@ -145,11 +138,11 @@ def _from_world(node: ast.expr) -> bool:
 def _call(scope: Scope, node: ast.Call) -> str | None:
     name = called_name(node)
     if name in scope.known.facts.identities:
-        return whole(scope, node.args[0])
+        return scope.definition.operand(node.args[0])
     if name in ERRORS.values() and len(node.args) > 1:  # what the library adds to the message
         return f"{name}({scope.definition.segment(node.args[0])})"
     if name in IDENTITIES and len(node.args) > IDENTITIES[name]:
-        return whole(scope, node.args[IDENTITIES[name]])
+        return scope.definition.operand(node.args[IDENTITIES[name]])
     if isinstance(node.func, ast.Attribute) and _is_cpu(scope, node.args[:1], name):
         base = scope.definition.segment(node.func.value)
         return f"{base}.clone()" if any(one.arg == "copy" for one in node.keywords) else base
@@ -160,7 +153,7 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
     if isinstance(node.func, (ast.Name, ast.Lambda)) and (text := _applied(scope, node)):
         return text
     if name == "cast" and len(node.args) == 2:
-        return whole(scope, node.args[1])
+        return scope.definition.operand(node.args[1])
     if isinstance(node.func, ast.Call) and called_name(node.func) == "partial":
         parts = [scope.definition.segment(one) for one in (*node.func.args[1:], *node.args, *node.func.keywords,
                                                            *node.keywords)]
@@ -169,7 +162,7 @@ def _call(scope: Scope, node: ast.Call) -> str | None:
         return text.format(*(scope.definition.segment(one) for one in node.args))
     if name == "replace" and node.keywords and all(ast.unparse(one.value) == f"{ast.unparse(node.args[0])}.{one.arg}"
                                                    for one in node.keywords):
-        return whole(scope, node.args[0])
+        return scope.definition.operand(node.args[0])
     if any(isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple) for one in node.args):
         return f"{scope.definition.segment(node.func)}({', '.join(_unstarred(scope, node.args))})"
     found = scope.value(node)
@@ -194,14 +187,10 @@ def _applied(scope: Scope, node: ast.Call) -> str | None:
     if len(function.args.args) != len(node.args):
         return None
     body: Any = function.body if isinstance(function, ast.Lambda) else getattr(function.body[0], "value", None)
-    text, start = scope.definition.segment(body), scope.definition.span(body)[0]
     given = {arg.arg: scope.definition.segment(one) for arg, one in zip(function.args.args, node.args)}
-    places = [one for one in walk(body, ast.Name) if one.id in given]
-    if len(places) > len(given):
+    if sum(one.id in given for one in walk(body, ast.Name)) > len(given):
         return None
-    for one in sorted(places, key=scope.definition.span, reverse=True):
-        first, last = (place - start for place in scope.definition.span(one))
-        text = text[:first] + given[one.id] + text[last:]
+    text = scope.definition.segment_with(body, given)
     return f"({text})" if isinstance(body, COMPOSITE) else text
 
 

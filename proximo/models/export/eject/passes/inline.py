@@ -4,9 +4,17 @@ import ast
 
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.calls import Call, argument_of, check_arguments
-from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, parameters, without_docstring
+from proximo.models.export.eject.definition import (
+    COMPOSITE,
+    Definition,
+    Edit,
+    Function,
+    code_of,
+    parameters,
+    walk,
+    without_docstring,
+)
 from proximo.models.export.eject.known import ERRORS
-from proximo.models.export.eject.passes.fold import COMPOSITE
 from proximo.models.export.eject.purity import is_pure
 
 LONGEST = 90  # characters of an expression that is written where its function was called
@@ -28,27 +36,16 @@ def inline_edit(call: Call, definition: Definition, function: Function) -> Edit 
             return None
         values[arg.arg] = given
     expression, own = body[0].value, call.scope.definition
-    start, end = definition.span(expression)
-    counts = {name: sum(isinstance(one, ast.Name) and one.id == name for one in ast.walk(expression))
-              for name in values}
+    counts = {name: sum(one.id == name for one in walk(expression, ast.Name)) for name in values}
     if any(count > 1 and not isinstance(values[name], SIMPLE) for name, count in counts.items()):
         return None
     if any(not count and not is_pure(values[name]) for name, count in counts.items()):
         return None
-    quoted = {part.id for node in ast.walk(expression) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)
-              if isinstance(part, ast.Name)}
+    quoted = {part.id for node in walk(expression, ast.JoinedStr) for part in walk(node, ast.Name)}
     if any('"' in own.segment(value) for name, value in values.items() if name in quoted):
         return None  # before Python 3.12, an f-string cannot contain its own quotes
-    text = definition.text[start:end]
-    for node in sorted((one for one in ast.walk(expression) if isinstance(one, ast.Name) and one.id in values),
-                       key=lambda one: definition.span(one), reverse=True):
-        first, last = (place - start for place in definition.span(node))
-        value = values[node.id]
-        part = own.segment(value)
-        text = text[:first] + (f"({part})" if isinstance(value, COMPOSITE) else part) + text[last:]
-    if isinstance(expression, COMPOSITE):
-        text = f"({text})"
-    return Edit(*own.span(call.node), text)
+    text = definition.segment_with(expression, {name: own.operand(value) for name, value in values.items()})
+    return Edit(*own.span(call.node), f"({text})" if isinstance(expression, COMPOSITE) else text)
 
 
 def is_short_function(function: Function, calls: int) -> bool:

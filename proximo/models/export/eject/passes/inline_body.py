@@ -12,6 +12,7 @@ from proximo.models.export.eject.definition import (
     code_of,
     defaults,
     loaded_names,
+    own_returns,
     parameters,
     walk,
     without_docstring,
@@ -40,7 +41,7 @@ def inline_body(call: Call, definition: Definition, function: Function, most: in
     statement = _statement_of(call)
     if statement is None or call.partial or not _may_move(function, call, most):
         return None
-    if not isinstance(statement, ast.Expr) and not isinstance(_tail(function), ast.Return):
+    if not isinstance(statement, ast.Expr) and not isinstance(function.body[-1], ast.Return):
         return None  # the result, which is None, is used
     bound = _bound(call, definition, function)
     names = None if bound is None else _renamed(function, statement, bound)
@@ -61,19 +62,6 @@ def _statement_of(call: Call) -> ast.stmt | None:
     return None
 
 
-def _returns(function: Function) -> list[ast.Return]:
-    inner = {id(part) for node in walk(function, ast.FunctionDef, ast.Lambda)
-             if node is not function for part in walk(node)}
-    return [node for node in walk(function, ast.Return) if id(node) not in inner]
-
-
-def _tail(function: Function) -> ast.stmt:
-    last = function.body[-1]
-    while isinstance(last, ast.With):
-        last = last.body[-1]
-    return last
-
-
 def _may_move(function: Function, call: Call, most: int) -> bool:
     """Return whether a body is short, and returns only at its end."""
     body = without_docstring(function.body)
@@ -83,7 +71,7 @@ def _may_move(function: Function, call: Call, most: int) -> bool:
         return False
     if any(isinstance(one, (ast.Yield, ast.YieldFrom, ast.Nonlocal, ast.Global)) for one in walk(function)):
         return False
-    if any(one is not _tail(function) for one in _returns(function)):
+    if any(one is not function.body[-1] for one in own_returns(function)):
         return False
     lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
     caller = call.scope.function
@@ -126,7 +114,7 @@ def _renamed(function: Function, statement: ast.stmt, bound: Texts) -> Texts | N
         attribute = isinstance(node, ast.Attribute) and _is_path(node) and reads.count(name) <= 2
         if name not in stored and (isinstance(node, SIMPLE) or attribute):
             names[name] = text
-    tail = _tail(function)
+    tail = function.body[-1]
     pairs = _pairs(statement.targets[0], tail.value) if isinstance(statement, ast.Assign) and isinstance(
         tail, ast.Return) else []
     for target, value in pairs:
@@ -152,7 +140,7 @@ def _pairs(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.Name,
 
 def _taken_apart(call: Call, function: Function, statement: ast.stmt) -> set[str]:
     """Return the names that a function puts into a record, and its caller takes out again under the same name."""
-    tail, caller = _tail(function), call.scope.function
+    tail, caller = function.body[-1], call.scope.function
     record = tail.value if isinstance(tail, ast.Return) else None
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if not isinstance(record, ast.Call) or not isinstance(target, ast.Name) or caller is None:
@@ -203,7 +191,7 @@ def _same(copy: Definition, function: Function) -> Function:
 
 def _written(own: Definition, statement: ast.stmt, copy: Definition, function: Function, assigned: list[str]) -> Edit:
     """Return the edit of the caller."""
-    tail = _tail(function)
+    tail = function.body[-1]
     if isinstance(tail, ast.Return) and not isinstance(statement, ast.Return):
         value = "None" if tail.value is None else copy.segment(tail.value)
         needless = tail.value is None or is_pure(tail.value)
@@ -213,14 +201,8 @@ def _written(own: Definition, statement: ast.stmt, copy: Definition, function: F
         copy.apply([replace_statement(copy, tail, text)])
         function = _same(copy, function)
     body = without_docstring(function.body)
-    first = body[0].lineno
-    while copy.line(first - 1).strip().startswith("#"):
-        first -= 1
-    start, end = copy.lines_span(first, body[-1].end_lineno or first)
+    start, end = copy.lines_of(body[0])[0], copy.lines_of(body[-1])[1]
     margin, lines = body[0].col_offset, copy.text[start:end].rstrip("\n").split("\n")
     shifted = [*assigned, *(line[margin:] for line in lines)]
-    begin, stop = own.lines_span(statement.lineno, statement.end_lineno or statement.lineno)
-    comment = own.text[own.span(statement)[1]:stop].strip()
-    if comment.startswith("#"):
-        shifted.insert(0, comment)
+    begin, stop = own.lines_of(statement)
     return Edit(begin, stop, "".join(f"{' ' * statement.col_offset}{line}".rstrip() + "\n" for line in shifted))

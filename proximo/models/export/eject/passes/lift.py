@@ -1,7 +1,6 @@
 """Functions inside functions that are passed on become functions of the file. What they read becomes an argument."""
 
 import ast
-from collections.abc import Iterator
 from functools import partial
 
 from proximo.models.export.eject.bindings import bindings
@@ -28,7 +27,7 @@ def _may_be_lifted(library: Library, outer: Function, inner: Function) -> bool:
     called = {id(node.func) for node in calls}
     called |= {id(one) for node in calls for one in node.args if _is_of_package(library, node.func)}
     uses = [node for node in walk(outer, ast.Name) if node.id == inner.name]
-    passed = any(id(node) not in called for node in uses)
+    passed = bool(uses) and all(id(node) not in called for node in uses)
     stores = [node.id for node in walk(outer, ast.Name) if isinstance(node.ctx, ast.Store)]
     given = {arg.arg for arg in parameters(outer)}
     once = all(stores.count(name) + (name in given) == 1 for name in _captured(outer, inner))
@@ -52,26 +51,17 @@ def _lift(library: Library, definition: Definition, outer: Function, inner: Func
     captured = _captured(outer, inner)
     types = {arg.arg: definition.segment(arg.annotation) for arg in parameters(outer) if arg.annotation}
     added = ", ".join(f"{name}: {types.get(name, 'Any')}" for name in captured)
-    start, end = definition.lines_span(inner.lineno, inner.end_lineno or inner.lineno)
+    start, end = definition.lines_of(inner)
     lines = definition.text[start:end].rstrip("\n").split("\n")
     text = "\n".join(line[inner.col_offset:] for line in lines)
     head, rest = text.split("(", 1)
     comma = ", " if captured and not rest.startswith(")") else ""
     lifted = Definition(inner.name, definition.module, f"{head}({added}{comma}{rest}")
-    definition.apply([delete(definition, inner), *_uses(definition, outer, inner, captured)])
+    definition.apply([delete(definition, inner), *(
+        Edit(*definition.span(node), f"partial({', '.join([inner.name, *captured])})")
+        for node in walk(outer, ast.Name) if node.id == inner.name and captured)])
     library.add(lifted)
     library.imports.setdefault("Any", Import(line="from typing import Any", value=None))
     library.imports.setdefault("partial", Import(line="from functools import partial", value=partial))
 
 
-def _uses(definition: Definition, outer: Function, inner: Function, captured: list[str]) -> Iterator[Edit]:
-    calls = {id(node.func): node for node in walk(outer, ast.Call)}
-    for node in walk(outer):
-        if not isinstance(node, ast.Name) or node.id != inner.name or not captured:
-            continue
-        if call := calls.get(id(node)):
-            comma = ", " if call.args or call.keywords else ""
-            place = definition.span(node)[1] + 1
-            yield Edit(place, place, ", ".join(captured) + comma)
-        else:
-            yield Edit(*definition.span(node), f"partial({', '.join([inner.name, *captured])})")

@@ -2,7 +2,7 @@
 
 import ast
 
-from proximo.models.export.eject.definition import Definition, Edit, is_name, walk
+from proximo.models.export.eject.definition import Definition, Edit, code_of, walk
 from proximo.models.export.eject.library import Library
 
 
@@ -10,9 +10,9 @@ def merge_class(library: Library) -> bool:
     """Merge one class into its subclass. Return whether there was one."""
     classes = {name: one for name, one in library.definitions.items() if isinstance(one.node, ast.ClassDef)}
     for name, base in classes.items():
-        heirs = [one for one in classes.values() if any(is_name(base_node, name) for base_node in one.node.bases)]  # type: ignore[attr-defined]
-        if len(heirs) == 1 and sum(
-                is_name(node, name) for one in library.definitions.values() for node in walk(one.node)) == 1:
+        heirs = [one for one in classes.values() if [*map(code_of, one.node.bases)] == [name]]  # type: ignore[attr-defined]
+        uses = [node for one in library.definitions.values() for node in walk(one.node, ast.Name) if node.id == name]
+        if len(heirs) == len(uses) == 1 and any(one.name != "__init__" for _, one in heirs[0].functions()):
             _merge(base, heirs[0])
             return True
     return False
@@ -23,8 +23,7 @@ def _merge(base: Definition, heir: Definition) -> None:
     above, below = dict(base.functions()), {name.rpartition(".")[2]: node for name, node in heir.functions()}
     assert isinstance(heir.node, ast.ClassDef)
     assert isinstance(base.node, ast.ClassDef)
-    place = min((node.lineno - len(node.decorator_list) for node in below.values() if node.name != "__init__"),
-                default=(heir.node.end_lineno or 0) + 1)
+    place = min(node.lineno - len(node.decorator_list) for node in below.values() if node.name != "__init__")
     added = ""
     for name, node in above.items():
         method = name.rpartition(".")[2]
@@ -34,19 +33,13 @@ def _merge(base: Definition, heir: Definition) -> None:
         if method in below:  # super().method() calls it; it is written there later, since it has one call
             text = text.replace(f"def {method}(", f"def {renamed(method)}(", 1)
         added += f"{text}\n\n"
-    bases = [base.segment(one) for one in base.node.bases]
-    start, end = heir.span(heir.node.bases[0])[0], heir.span(heir.node.bases[-1])[1]
-    others = [heir.segment(one) for one in heir.node.bases if not is_name(one, base.name)]
-    header = Edit(start, end, ", ".join([*bases, *others]))
-    if not (bases or others):
-        header = Edit(start - 1, end + 1, "")
+    start, end = heir.span(heir.node.bases[0])
+    bases = ", ".join(map(base.segment, base.node.bases))
+    header = Edit(start, end, bases) if bases else Edit(start - 1, end + 1, "")
     calls = [Edit(*heir.span(node), f"self.{renamed(node.attr)}") for node in walk(heir.node, ast.Attribute)
-             if ast.unparse(node.value) == "super()"
-             and f"{base.name}.{node.attr}" in above]
-    position = heir.lines_span(place, place)[0] if place <= (heir.node.end_lineno or 0) else len(heir.text)
-    lead = "" if position < len(heir.text) else "\n\n"
-    text = f"{lead}{added}" if position < len(heir.text) else f"{lead}{added.rstrip()}"
-    heir.apply([header, *calls, Edit(position, position, text)])
+             if ast.unparse(node.value) == "super()" and f"{base.name}.{node.attr}" in above]
+    position = heir.lines_span(place, place)[0]
+    heir.apply([header, *calls, Edit(position, position, added)])
 
 
 def renamed(method: str) -> str:

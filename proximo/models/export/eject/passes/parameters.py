@@ -43,6 +43,8 @@ def removable_parameters(definition: Definition, function: Function,
     None instead of a text: the body does not read the parameter.
     """
     found: dict[str, str | None] = {}
+    if function.args.vararg or function.args.kwarg:
+        return found
     read = {node.id for one in without_docstring(function.body) for node in walk(one, ast.Name)
             if isinstance(node.ctx, ast.Load)}
     read |= {node.target.id for node in walk(function, ast.AugAssign) if isinstance(node.target, ast.Name)}
@@ -77,9 +79,6 @@ def removal_edits(definition: Definition, function: Function, removed: dict[str,
         start, end = definition.span(arg)
         end = definition.item_span(given[arg.arg], *whole)[1] if arg.arg in given else end
         spans.append((start, end, arg.arg in removed))
-    star = function.args.vararg or function.args.kwarg
-    if star is not None:
-        spans.append((definition.span(star)[0] - 1, definition.span(star)[1], False))
     yield from item_edits(spans)
     yield from _documentation_edits(definition, function, list(removed))
 

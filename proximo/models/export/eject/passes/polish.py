@@ -43,7 +43,7 @@ def _returned_edits(definition: Definition, function: Function, block: list[ast.
         if same or (isinstance(target, ast.Tuple) and ast.unparse(target) == ast.unparse(second.value)
                     and all(reads.get(ast.unparse(one)) == 1 for one in target.elts)):
             start, _ = definition.lines_span(first.lineno, first.lineno)
-            _, end = definition.lines_span(second.lineno, second.end_lineno or second.lineno)
+            _, end = definition.lines_of(second)
             value = definition.segment(first.value)  # type: ignore[attr-defined]
             return [Edit(start, end, f"{' ' * first.col_offset}{definition.head(second)}{value}\n")]
     return []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.calls import Call
 from proximo.models.export.eject.definition import (
+    COMPOSITE,
     Definition,
     Edit,
     apply_all,
@@ -15,8 +16,7 @@ from proximo.models.export.eject.definition import (
     walk,
 )
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.passes.fold import COMPOSITE
-from proximo.models.export.eject.passes.unused import record_fields
+from proximo.models.export.eject.passes.unused import field_types, record_fields
 
 
 def unwrap_record(library: Library) -> bool:
@@ -56,7 +56,7 @@ def unpack_record(library: Library, calls: dict[str, list[Call]], other: set[str
         edits = [_unpacked(call, fields) for call in found]
         if not is_name(tail.value.func, name) or not all(edits) or tail.value.keywords:
             continue
-        types = {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
+        types = field_types(record)
         values = ", ".join(definition.segment(one) for one in tail.value.args)
         changes = {definition: [Edit(*definition.span(tail.value), values), Edit(*definition.span(function.returns),
                                 f"tuple[{', '.join(types[field] for field in fields)}]")]}

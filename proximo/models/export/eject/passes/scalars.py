@@ -2,13 +2,15 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from proximo.models.export.eject.bindings import bindings, called_name
 from proximo.models.export.eject.calls import Call, argument_of
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, loaded_names, parameters, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.passes.branches import delete, replace_statement
-from proximo.models.export.eject.passes.unused import fields_by_record, record_fields
+from proximo.models.export.eject.passes.parameters import item_edits
+from proximo.models.export.eject.passes.unused import field_types, fields_by_record, record_fields
 from proximo.models.export.eject.purity import is_pure
 
 MOST_FIELDS = 3  # of a record that become parameters of their own
@@ -22,13 +24,10 @@ def local_edits(library: Library, definition: Definition, function: Function) ->
             continue
         target: ast.expr = node.targets[0] if isinstance(node, ast.Assign) else node.target
         value = node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _may_split(library, target, value):
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _may_split(target, value):
             lines = [f"{definition.segment(one)} = {definition.segment(part)}"
                      for one, part in zip(target.elts, value.elts)]
             return [replace_statement(definition, node, "\n".join(lines))]
-        stored = isinstance(target, ast.Attribute) and function.name == "__init__"
-        if stored and isinstance(node, ast.Assign) and (edits := _record_edits(library, definition, function, node)):
-            return edits
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and len(bindings(function)[target.id]) == 1:
             if called_name(value) == "partial" and _is_fixed(library, function, value):
                 return [delete(definition, node), *_replaced(definition, function, target.id, value)]
@@ -37,12 +36,12 @@ def local_edits(library: Library, definition: Definition, function: Function) ->
     return []
 
 
-def _may_split(library: Library, target: ast.Tuple, value: ast.Tuple) -> bool:
+def _may_split(target: ast.Tuple, value: ast.Tuple) -> bool:
+    """Return whether a long assignment of several calls can become one assignment for each."""
     names = {name for one in target.elts for name in ([one.id] if isinstance(one, ast.Name) else [])}
     calls = [one for one in value.elts if isinstance(one, ast.Call)]
-    carries = any(called_name(one) == "partial" or _fields(library, one) is not None for one in calls)
-    carries = carries or (len(calls) == len(value.elts) and len(code_of(value)) > LONGEST_LINE)
-    return carries and len(target.elts) == len(value.elts) == len(names) and not names & loaded_names(value)
+    return len(code_of(value)) > LONGEST_LINE and not names & loaded_names(value) and (
+        len(target.elts) == len(value.elts) == len(names) == len(calls))
 
 
 def _fields(library: Library, node: ast.Call) -> list[str] | None:
@@ -74,13 +73,10 @@ def _replaced(definition: Definition, function: Function, name: str, value: ast.
 
 def _record_edits(library: Library, definition: Definition, function: Function, statement: ast.Assign) -> list[Edit]:
     """Return the edits that leave out a local record of which only fields are read."""
-    target, value = statement.targets[0], statement.value
-    if not isinstance(value, ast.Call):
-        return []
-    fields, name = _fields(library, value), code_of(target)
-    within = function if isinstance(target, ast.Name) else definition.node
+    value: Any = statement.value
+    fields, name = _fields(library, value), code_of(statement.targets[0])
     read = [node for node in walk(function, ast.Attribute) if code_of(node.value) == name]
-    uses = [node for node in walk(within) if isinstance(node, type(target)) and code_of(node) == name]
+    uses = [node for node in walk(function, ast.Name) if node.id == name]
     if fields is None or len(uses) != len(read) + 1:
         return []
     given = dict(zip(fields, value.args)) | {str(one.arg): one.value for one in value.keywords}
@@ -105,10 +101,12 @@ def split_parameter(library: Library, definition: Definition, function: Function
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         fields = list(dict.fromkeys(node.attr for node in read))
         given = [argument_of(call, function, arg.arg) for call in calls]
+        if not all(one in call.node.args for one, call in zip(given, calls)):
+            continue
         taken = (bindings(function).keys() | loaded_names(function)) & {*fields}
         made = [one for one in given if isinstance(one, ast.Call) and code_of(one.func) == record and not one.args]
         simple = len(made) == len(given) or all(isinstance(one, (ast.Name, ast.Attribute)) for one in given)
-        types = _types(library.definitions[record])
+        types = field_types(library.definitions[record])
         unread = [each.value for one in made for each in one.keywords if each.arg not in fields]
         if not all(is_pure(one, fields_by_record(library)) for one in unread):
             continue
@@ -121,18 +119,12 @@ def split_parameter(library: Library, definition: Definition, function: Function
         for call, one in zip(calls, given):
             assert isinstance(one, ast.expr)
             text, own = call.scope.definition.segment(one), call.scope.definition
-            keyword = next((each for each in call.node.keywords if each.value is one), None)
             given_fields = one.keywords if isinstance(one, ast.Call) else []
             values = {str(each.arg): own.segment(each.value) for each in given_fields}
-            texts = {name: values.get(name, f"{text}.{name}") for name in fields}
-            parts = [f"{name}={texts[name]}" if keyword else texts[name] for name in fields]
-            edits.setdefault(own, []).append(Edit(*own.span(keyword or one), ", ".join(parts)))
+            parts = ", ".join(values.get(name, f"{text}.{name}") for name in fields)
+            edits.setdefault(own, []).append(Edit(*own.span(one), parts))
         return edits
     return {}
-
-
-def _types(record: Definition) -> dict[str, str]:
-    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
 
 
 def push_record(library: Library, definition: Definition, function: Function,
@@ -154,7 +146,7 @@ def push_record(library: Library, definition: Definition, function: Function,
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         outer = {name for node in read for name in loaded_names(values[node.attr]) if name in bindings(caller)}  # type: ignore[arg-type]
         names = _names_inside(function, call, sorted(outer))
-        if names is None or len(read) != len(uses) or not isinstance(given, (ast.Name, ast.Call)):
+        if names is None or len(read) != len(uses) or given not in call.node.args:
             continue
         places = [(node, values[node.attr]) for node in read]
         return _pushed(definition, function, call, arg, given, names, places)
@@ -171,7 +163,7 @@ def push_function(library: Library, definition: Definition, function: Function,
         uses = [node for node in walk(function, ast.Name) if node.id == arg.arg]
         partial = isinstance(given, ast.Call) and called_name(given) == "partial"
         named = isinstance(given, (ast.Name, ast.Attribute)) and all(id(node) in called for node in uses) and uses
-        if not isinstance(given, ast.expr) or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
+        if given not in call.node.args or not (partial or named) or not _is_fixed(library, caller, given):  # type: ignore[arg-type]
             continue
         outer = [name for name in loaded_names(given) if name in bindings(caller)]  # type: ignore[arg-type]
         if (isinstance(given, ast.Name) and outer) or any(isinstance(node.ctx, ast.Store) for node in uses):
@@ -202,22 +194,12 @@ def _pushed(definition: Definition, function: Function, call: Call, arg: ast.arg
     present = {one.arg for one in parameters(function)}
     new = [name for name, inside in names.items() if inside not in present]
     types = _annotations(call.scope.function)
-    edits = {definition: [Edit(*definition.span(node), _text_inside(own, value, names)) for node, value in places]}
-    edits[definition].append(_replaced_item(definition, arg, [f"{name}: {types.get(name, 'Any')}" for name in new]))
-    keyword = next((each for each in call.node.keywords if each.value is given), None)
-    passed = [f"{name}={name}" for name in new] if keyword else new
-    edits.setdefault(own, []).append(_replaced_item(own, keyword or given, passed))
+    edits = {definition: [Edit(*definition.span(node), own.segment_with(value, names)) for node, value in places]}
+    added = [f"{name}: {types.get(name, 'Any')}" for name in new]
+    edits[definition] += _replaced_item(definition, arg, parameters(function), added)
+    items = [*call.node.args, *call.node.keywords]
+    edits.setdefault(own, []).extend(_replaced_item(own, given, items, new))
     return edits
-
-
-def _text_inside(own: Definition, value: ast.expr, names: dict[str, str]) -> str:
-    """Return the text of an expression of the caller with the names that a function has for its parts."""
-    text, start = own.segment(value), own.span(value)[0]
-    for node in sorted((one for one in walk(value, ast.Name) if one.id in names),
-                       key=own.span, reverse=True):
-        first, last = (place - start for place in own.span(node))
-        text = text[:first] + names[node.id] + text[last:]
-    return text
 
 
 def _annotations(function: Function | None) -> dict[str, str]:
@@ -225,14 +207,8 @@ def _annotations(function: Function | None) -> dict[str, str]:
                                         if arg.annotation is not None}
 
 
-def _replaced_item(definition: Definition, node: ast.AST, parts: list[str]) -> Edit:
-    """Replace an item of a list between commas by others, or leave it out."""
-    start, end = definition.span(node)
+def _replaced_item(definition: Definition, node: ast.AST, items: Sequence[ast.AST], parts: list[str]) -> list[Edit]:
+    """Replace one of the items between commas by others, or leave it out."""
     if parts:
-        return Edit(start, end, ", ".join(parts))
-    rest = definition.text[end:]
-    if rest.lstrip().startswith(","):
-        return Edit(start, end + len(rest) - len(rest.lstrip()) + 1 + len(rest.lstrip()[1:]) - len(
-            rest.lstrip()[1:].lstrip()), "")
-    before = definition.text[:start].rstrip()
-    return Edit(len(before) - 1 if before.endswith(",") else start, end, "")
+        return [Edit(*definition.span(node), ", ".join(parts))]
+    return list(item_edits([(*definition.span(one), one is node) for one in items]))

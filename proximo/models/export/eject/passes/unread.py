@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proximo.models.export.eject.calls import Call
-from proximo.models.export.eject.definition import Definition, Edit, Function, walk
+from proximo.models.export.eject.definition import Definition, Edit, Function, own_returns, walk
 from proximo.models.export.eject.library import Library
 from proximo.models.export.eject.passes.branches import delete
 from proximo.models.export.eject.passes.parameters import item_edits
@@ -66,9 +66,7 @@ def _writers(definition: Definition, key: str) -> Iterator[ast.Assign]:
 
 def unread_result(definition: Definition, function: Function, calls: list[Call]) -> Edits:
     """Return the edits that leave out one part of what a function returns which no caller reads."""
-    inner = {id(part) for node in walk(function, ast.FunctionDef, ast.Lambda)
-             if node is not function for part in walk(node)}
-    returns = [node.value for node in walk(function, ast.Return) if id(node) not in inner]
+    returns = [node.value for node in own_returns(function)]
     targets = [_target(call) for call in calls]
     sizes = {len(one.elts) if isinstance(one, ast.Tuple) else 0 for one in (*returns, *targets)}
     hint = function.returns.slice if isinstance(function.returns, ast.Subscript) else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from proximo.models.export.eject.bindings import called_name
 from proximo.models.export.eject.definition import Definition, Edit, Function, code_of, walk, without_docstring
 from proximo.models.export.eject.library import Library
-from proximo.models.export.eject.passes.branches import delete, replace_statement
+from proximo.models.export.eject.passes.branches import blocks, delete, replace_statement
 from proximo.models.export.eject.purity import is_pure
 from proximo.models.export.eject.values import Scope
 
@@ -51,10 +51,8 @@ def assignment_edits(definition: Definition, body: list[ast.stmt], is_unused: Ca
     """Return the edits that leave out assignments to unused targets in a block and the blocks inside it."""
     edits: list[Edit] = []
     for node in body:
-        for name in ("body", "orelse", "finalbody"):
-            edits += assignment_edits(definition, getattr(node, name, None) or [], is_unused)
-        for handler in getattr(node, "handlers", []):
-            edits += assignment_edits(definition, handler.body, is_unused)
+        for block in blocks(node):
+            edits += assignment_edits(definition, block, is_unused)
         if isinstance(node, ast.For):
             continue
         if isinstance(node, ast.AnnAssign) and is_unused(node.target):
@@ -70,25 +68,19 @@ def _assign_edits(definition: Definition, body: list[ast.stmt], node: ast.Assign
                   is_unused: Callable[[ast.expr], bool]) -> list[Edit]:
     if len(node.targets) > 1:
         kept = [target for target in node.targets if not is_unused(target)]
-        if len(kept) == len(node.targets):
+        if len(kept) in (0, len(node.targets)):
             return []
-        if not kept:
-            return [_leave_out(definition, body, node, node.value)]
-        targets = " = ".join(definition.segment(target) for target in kept)
+        targets = " = ".join(map(definition.segment, kept))
         return [replace_statement(definition, node, f"{targets} = {definition.segment(node.value)}")]
     target = node.targets[0]
     if is_unused(target) or (isinstance(target, ast.Tuple) and all(map(is_unused, target.elts))):
         return [_leave_out(definition, body, node, node.value)]
-    if not isinstance(target, ast.Tuple):
+    if not isinstance(target, ast.Tuple) or len(getattr(node.value, "elts", ())) != len(target.elts):
         return []
-    if not isinstance(node.value, ast.Tuple) or len(node.value.elts) != len(target.elts):
-        return []
-    pairs = [(one, value) for one, value in zip(target.elts, node.value.elts)
+    pairs = [(one, value) for one, value in zip(target.elts, node.value.elts)  # type: ignore[attr-defined]
              if not ((is_unused(one) and is_pure(value)) or ast.unparse(one) == ast.unparse(value))]
-    if len(pairs) == len(target.elts):
+    if len(pairs) in (0, len(target.elts)):
         return []
-    if not pairs:
-        return [_leave_out(definition, body, node, None)]
     left, right = (", ".join(definition.segment(one) for one in side) for side in zip(*pairs))
     return [replace_statement(definition, node, f"{left} = {right}")]
 
@@ -96,17 +88,16 @@ def _assign_edits(definition: Definition, body: list[ast.stmt], node: ast.Assign
 def _leave_out(definition: Definition, body: list[ast.stmt], node: ast.stmt, value: ast.expr | None) -> Edit:
     """Leave an assignment out, but for the calls in its value that do something."""
     if value is not None and not is_pure(value):
-        start, end = definition.lines_span(node.lineno, node.end_lineno or node.lineno)
+        start, end = definition.lines_of(node)
         return replace_statement(definition, node, definition.segment(value)) if start < end else Edit(0, 0, "")
     only = len(without_docstring(body)) == 1
     return replace_statement(definition, node, "pass") if only else delete(definition, node)
 
 
-def unused_member_edits(definition: Definition, read: set[str], called: set[str], roots: set[str]) -> list[Edit]:
+def unused_member_edits(definition: Definition, read: set[str], called: set[str]) -> list[Edit]:
     """Return the edits that leave out methods, properties, class attributes and fields that nothing reads."""
     node = definition.node
     assert isinstance(node, ast.ClassDef)
-    record = any(ast.unparse(base) == "NamedTuple" for base in node.bases)
     edits = []
     for one in node.body:
         if isinstance(one, ast.FunctionDef):
@@ -117,28 +108,23 @@ def unused_member_edits(definition: Definition, read: set[str], called: set[str]
         elif isinstance(one, (ast.AnnAssign, ast.Assign)):
             target = one.target if isinstance(one, ast.AnnAssign) else one.targets[0]
             names = [name.id for name in walk(target, ast.Name)]
-            whole = record and definition.name in READ_AS_A_WHOLE
-            if not whole and not {*names} & (read | roots):
+            if definition.name not in READ_AS_A_WHOLE and not {*names} & read:
                 edits.append(delete(definition, one))
     return edits if len(edits) < len(node.body) else []
 
 
 def _without_blank_lines(definition: Definition, node: ast.FunctionDef) -> Edit:
     """Leave a method out, with the empty lines above it."""
-    edit = delete(definition, node)
-    start = edit.start
+    start = delete(definition, node).start
     while definition.text[:start].endswith("\n\n"):
         start -= 1
-    return Edit(start, definition.lines_span(node.lineno, node.end_lineno or node.lineno)[1], "")
+    return Edit(start, definition.lines_of(node)[1], "")
 
 
 def constant_field_edits(definition: Definition, fields: set[str]) -> list[Edit]:
     """Return the edits that leave out the fields of a record whose value is a fact."""
-    node = definition.node
-    if not isinstance(node, ast.ClassDef) or not any(ast.unparse(base) == "NamedTuple" for base in node.bases):
-        return []
-    return [delete(definition, one) for one in node.body
-            if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) in fields]
+    return [delete(definition, one) for one in walk(definition.node, ast.AnnAssign)
+            if ast.unparse(one.target) in fields]
 
 
 def record_fields(definition: Definition) -> list[str] | None:
@@ -147,6 +133,11 @@ def record_fields(definition: Definition) -> list[str] | None:
     if not isinstance(node, ast.ClassDef) or not any(ast.unparse(base) == "NamedTuple" for base in node.bases):
         return None
     return [ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
+
+
+def field_types(record: Definition) -> dict[str, str]:
+    """Return the annotations of the fields of a record."""
+    return {code_of(node.target): record.segment(node.annotation) for node in walk(record.node, ast.AnnAssign)}
 
 
 def fields_by_record(library: Library) -> dict[str, list[str]]:

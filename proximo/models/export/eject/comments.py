@@ -1,4 +1,4 @@
-"""Sentences and parts of sentences about what the ejected file does not have: ranks, masks, recurrent layers."""
+"""Comments and docstrings without what they say of things that the ejected file does not have: ranks, masks, JAX."""
 
 import re
 
@@ -39,3 +39,25 @@ def without_topics(text: str, code: str) -> str:
     if not paragraphs[0].strip():
         return text
     return "\n\n".join(one for one in paragraphs if one.strip())
+
+
+def tidy_comments(text: str, code: str) -> str:
+    """Return the text of a definition without what its comments say of things that are not in the program.
+
+    Args:
+        text: The definition.
+        code: All names of the program.
+    """
+    text = re.sub(r"  # type: ignore.*", "", text)
+    text = re.sub(r" \(docs/[^)]*\)(?=\n|$)", "", text)
+    text = re.sub(r"(?<=  # )[^\n]*", lambda match: _tidy_comment(match[0], code), text)
+    return re.sub(r"  # *(?=\n|$)", "", text)
+
+
+def _tidy_comment(comment: str, code: str) -> str:
+    """Return a comment, which may begin with a shape and two spaces; "" if nothing is left."""
+    *shape, words = re.split(r"(?<=\S) {2,}(?=\S)", comment)
+    words = without_topics(words, code)
+    if re.search(absent_topics(code), words):
+        words = ""
+    return "  ".join([*shape, words]).strip()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proximo.bench.tune.journal import journal
+from proximo.bench.tune.main import tune
 from proximo.bench.tune.search import load_search
-from proximo.bench.tune.tune import tune
 from proximo.errors import UsageError
 
 optuna = pytest.importorskip("optuna")
@@ -48,7 +48,7 @@ def evaluate(seconds):
     wait(seconds)
 time.sleep = evaluate
 fake_trainer.main(*sys.argv[1:])
-""".replace("ROOT", repr(str(Path(__file__).parents[2])))  # the working directory is not searched for modules
+""".replace("ROOT", repr(str(Path(__file__).parents[3])))  # the working directory is not searched for modules
 
 
 def reports(tmp_path: Path, seeds: str) -> dict[int, float]:

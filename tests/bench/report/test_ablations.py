@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proximo.bench.ablations import find_ablations
+from proximo.bench.report.ablations import find_ablations
 from proximo.bench.results import group_runs, read_runs
 
 pytest.importorskip("rliable")

@@ -1,7 +1,10 @@
-"""Defaults of parameters that every call passes."""
+"""What annotations say of None, and defaults that no call uses, at the end of the simplification."""
+
+import ast
+import re
 
 from proximo.models.export.eject.calls import Call, argument_of
-from proximo.models.export.eject.definition import Definition, Edit, Function, defaults, parameters
+from proximo.models.export.eject.definition import Definition, Edit, Function, defaults, parameters, walk
 
 
 def default_edits(definition: Definition, function: Function, calls: list[Call]) -> list[Edit]:
@@ -17,4 +20,18 @@ def default_edits(definition: Definition, function: Function, calls: list[Call])
         if all(value is not None and value.value is not None for value in values):
             hint = hint.removesuffix(" | None")
         edits.append(Edit(definition.span(arg.annotation)[0], definition.span(given[arg.arg])[1], hint))
+    return edits
+
+
+def present_edits(definition: Definition, present: frozenset[str]) -> list[Edit]:
+    """Return the edits that leave `| None` out of the annotations of fields which are never None."""
+    edits = []
+    for node in walk(definition.node):
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in present:
+            start, end = definition.lines_span(node.lineno, node.lineno)
+            line = definition.text[start:end]
+            shorter = re.sub(r"[.,;:]? None: [^;.\n]*|(, |(?<=# ))None (without|where) [^;.\n]*", "",
+                             line.replace(" | None", "", 1))
+            if shorter != line:
+                edits.append(Edit(start, end, shorter))
     return edits

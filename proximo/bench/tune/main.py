@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proximo.bench.halt import halt_on_signals
 from proximo.bench.jobs import Job
 from proximo.bench.names import folder_name
 from proximo.bench.places.choice import open_place, where_problems
@@ -20,6 +19,7 @@ from proximo.bench.progress import progress
 from proximo.bench.space_values import trial_problems
 from proximo.bench.task import HERE, PATIENCE, Ended, Where, stop_all
 from proximo.bench.tune.failure import TrialRefusedError, TrialRunError, failure_of
+from proximo.bench.tune.halt import halt_on_signals
 from proximo.bench.tune.messages import report_best, report_start, report_trial
 from proximo.bench.tune.search import (
     EVALUATION,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.published import atari_game, atari_scores, atari_source, published_for, published_results
+from proximo.bench.report.published import atari_game, atari_scores, atari_source, published_for, published_results
 from proximo.bench.sets import load_set
 from proximo.catalog import VARIANTS
 from proximo.cli.suites import SUITES
@@ -15,7 +15,7 @@ from proximo.envs.envpool_ids import import_envpool
 from proximo.envs.procgen import procgen_id
 from proximo.runs.presets import presets
 
-SETS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.toml"))
+SETS = sorted((Path(__file__).parents[3] / "benchmarks").glob("*.toml"))
 
 
 def test_numbers_of_the_tables():

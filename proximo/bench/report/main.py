@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from proximo.bench.ablations import find_ablations
 from proximo.bench.continuing import how_to_continue, was_not_finite
 from proximo.bench.files import read_record
-from proximo.bench.published import published_for
 from proximo.bench.records import BenchRecord
+from proximo.bench.report.ablations import find_ablations
 from proximo.bench.report.across import across_environments
 from proximo.bench.report.page import Block, Part, Picture, Section, markdown, page
 from proximo.bench.report.pictures import ablation_picture, curves_picture, highest
 from proximo.bench.report.population import population_sections
+from proximo.bench.report.published import published_for
 from proximo.bench.report.runs import single_runs
 from proximo.bench.report.tables import (
     ablation_table,

@@ -61,7 +61,7 @@ def atari_game(env_id: str) -> str | None:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    text = files("proximo.bench.published").joinpath(name).read_text(encoding="utf-8")
+    text = files("proximo.bench.report.published").joinpath(name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
