@@ -24,12 +24,12 @@ from proximo.bench.progress import progress
 from proximo.bench.records import SearchFile
 from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Ended, Where
+from proximo.bench.tune import study as tune_study
 from proximo.bench.tune.journal import journal
 from proximo.bench.tune.messages import report_best, report_start
 from proximo.bench.tune.search import SEARCH_KEYS, is_evaluated, latest_score, load_search, scaled, suggest
 from proximo.bench.tune.study import REASON, SharedStudy, make_sampler, queue_again, shared_study
 from proximo.bench.tune.tune import Context, _run_trial, _watch, tune
-from proximo.bench.tune.tune import study as tune_study
 from proximo.cli.main import main
 from proximo.cli.messages import printed_messages
 from proximo.errors import FilesError, UsageError
@@ -179,7 +179,7 @@ def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_prun
         assert _watch(study.ask(), context, running, []) == Ended(0)
 
 
-@pytest.mark.parametrize("call", ["tune_study.SharedStudy.next_trial", "tune.report_trial"])
+@pytest.mark.parametrize("call", ["study.SharedStudy.next_trial", "tune.report_trial"])
 def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypatch):
     """The second trial cannot be begun, or the first not be reported: the other worker trains no further one."""
     file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",
@@ -193,7 +193,7 @@ def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypa
         return real(*given) if "next_trial" in call else None
 
     monkeypatch.setenv("FAKE_SECONDS", "1")
-    monkeypatch.setattr(f"proximo.bench.{call}", fails)
+    monkeypatch.setattr(f"proximo.bench.tune.{call}", fails)
     with pytest.raises(FilesError, match="the disk is full"):
         tune(file, Where(workers=2), tmp_path / "out", trials=6, command=FAKE)
     assert len(list((tmp_path / "out").rglob("summary.json"))) <= 2

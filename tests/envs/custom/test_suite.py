@@ -582,7 +582,7 @@ def test_an_exception_of_the_environments_names_them_and_the_step():
             raise KeyError("speed")
         return step
 
-    with pytest.raises(EnvError, match=r"^Changed\.step\(\) after 3 steps raised KeyError: 'speed' \(.*test_custom_suite\.py, line"):
+    with pytest.raises(EnvError, match=r"^Changed\.step\(\) after 3 steps raised KeyError: 'speed' \(.*custom/test_suite\.py, line"):
         train_carts(fail)
 
 
@@ -631,7 +631,7 @@ def test_a_problem_of_the_environments_is_told_once(tmp_path):
 @pytest.mark.parametrize("wrong, said", [
     ("observe", r"ControlPure\.reset\(\) returned obs of shape \(4, 2\) .* has to be \(4, 1\)"),
     ("reward", r"ControlPure\.step\(\) returned reward of shape \(4, 1\) .* has to be \(4,\)"),
-    ("raise", r"ControlPure\.step\(\) raised KeyError: 'speed' \(.*test_custom_suite\.py, line"), ("", "")])
+    ("raise", r"ControlPure\.step\(\) raised KeyError: 'speed' \(.*custom/test_suite\.py, line"), ("", "")])
 def test_environments_in_jax_are_checked_before_they_are_compiled(wrong, said):
     """Shapes that are wrong there end in an error of a matrix product, or are broadcast."""
     jax_control = pytest.importorskip("proximo.envs.jax_control")
@@ -781,7 +781,7 @@ def test_a_condition_in_a_step_in_jax_is_named_with_its_line():
     def advance(state, action):
         return (state if state[0].max() > 1 else (0 * state[0],)), state[0], state[0] > 2
 
-    with pytest.raises(EnvError, match=r"test_custom_suite\.py, line \d+ needs the value of a number of JAX, .* jnp\.where"):
+    with pytest.raises(EnvError, match=r"custom/test_suite\.py, line \d+ needs the value of a number of JAX, .* jnp\.where"):
         make_complete(jax_line(advance=advance), None, [1, 2])
 
 

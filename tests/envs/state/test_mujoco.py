@@ -368,7 +368,7 @@ def test_an_attribute_of_an_object_is_named():
 
 PROGRAM = """
 import os, signal, sys, proximo
-from tests.envs import test_mujoco_state as module
+from tests.envs.state import test_mujoco as module
 
 def die(it):
     if it.iteration == 8:

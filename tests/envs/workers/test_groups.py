@@ -5,12 +5,12 @@ import signal
 
 import numpy as np
 import pytest
-from tests.envs.test_workers import have_ended
 
 from proximo.config import Config
 from proximo.envs.gym import make_gym
 from proximo.envs.state.check import same_steps
 from proximo.errors import EnvError
+from tests.envs.workers.test_workers import have_ended
 from tests.support.workers import running_workers
 
 SEEDS = [1, 2, 3, 4]

@@ -96,7 +96,7 @@ import torch
 from proximo.on_torch.compile.aot import compile_ahead
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.mlp import ACTIVATIONS, MLP
-from tests.on_torch.test_aot import make_example, make_net, make_step
+from tests.on_torch.compile.test_aot import make_example, make_net, make_step
 torch.set_num_threads(1)
 agent = make_net()
 example = make_example(agent)
