@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY ?= passive
 # images of containers often set this; every command would then compile the modules of torch and Proximo again, about 5 s
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test gpu long eject faults coverage lint site clean chaos stranger
+.PHONY: demo test gpu long oldest eject faults coverage lint site clean chaos stranger
 
 demo: $(VENV)/.core
 	rm -rf $(RUN)
@@ -30,6 +30,17 @@ gpu: $(VENV)/.all
 # the tests that take long and repeat what smaller ones check; make test leaves them out
 long: $(VENV)/.all
 	XLA_FLAGS= $(BIN)/python -m pytest -m long
+
+# the oldest versions that pyproject.toml allows, in an environment of their own, and the tests of the folders that use other
+# packages most; what old packages warn of is no error. PyPI's torch needs several GB. `make oldest OLDEST_TESTS=tests/cli`
+OLDEST := build/oldest
+OLDEST_TESTS ?= tests/cli tests/envs tests/frameworks tests/models tests/on_torch tests/on_jax
+oldest: $(VENV)/.torch
+	$(PYTHON) -m venv --clear --without-pip $(OLDEST)
+	$(BIN)/uv pip compile -q --resolution lowest-direct --extra all --extra minigrid --python $(OLDEST)/bin/python \
+		pyproject.toml -o $(OLDEST)/versions.txt
+	VIRTUAL_ENV=$(abspath $(OLDEST)) $(BIN)/uv pip install -q -c $(OLDEST)/versions.txt -e ".[all,minigrid,dev]"
+	CUDA_VISIBLE_DEVICES= $(OLDEST)/bin/python -m pytest -n 2 -W default -m "not slow and not long" $(OLDEST_TESTS)
 
 # every variant that `proximo eject` supports, and other settings of ppo, about fifteen minutes; make test ejects ppo only, on
 # torch and on JAX

@@ -11,6 +11,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from proximo.cli.oldest import INSTALL_GYMNASIUM, is_too_old
 from proximo.envs.atari_ids import REINSTALL, damaged_roms
 
 GIGABYTE = 1e9
@@ -134,11 +135,10 @@ def _version_findings(machine: Machine) -> list[Finding]:
                              "they must be the same", f"pip install mujoco-mjx=={versions['mujoco']}"))
     if has("rliable") and has("pandas") and major("pandas") >= 3:
         found.append(Finding("problem", f"pandas {versions['pandas']} breaks rliable", 'pip install "pandas<3"'))
-    if has("gymnasium") and versions["gymnasium"].startswith(("0.", "1.0")):
-        found.append(Finding("problem", f"gymnasium {versions['gymnasium']} is too old; Proximo needs 1.1",
-                             'pip install "gymnasium>=1.1"'))
-    if has("numpy") and has("envpool") and major("numpy") < 2:
-        found.append(Finding("problem", f"numpy {versions['numpy']}: only numpy 2 is tested", 'pip install "numpy>=2"'))
+    if has("gymnasium") and is_too_old(version := versions["gymnasium"]):
+        found.append(Finding("problem", f"gymnasium {version} is too old", INSTALL_GYMNASIUM))
+    if has("numpy") and major("numpy") < 2:
+        found.append(Finding("problem", f"numpy {versions['numpy']}: Proximo needs numpy 2", 'pip install "numpy>=2"'))
     return found
 
 

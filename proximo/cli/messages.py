@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from proximo.cli.oldest import INSTALL_GYMNASIUM, OLDEST_GYMNASIUM, is_too_old
 from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
 from proximo.runs.folder.files import is_folder
 from proximo.runs.folder.writing import FULL, READ_ONLY, reason, remedy
 from proximo.runs.interrupts.sigterm import interrupt_on_sigterm, interrupted_code
 from proximo.runs.logs.output import prepare_streams, silence, write_line
 
-OLD_GYMNASIUM = ("0.", "1.0")  # what the numbers of versions begin with that have too little
 NEEDS = {  # what a command needs, and how it is written
     **dict.fromkeys(("resume", "eval", "watch", "export", "card"), ("the folder of a run", "RUN")),
     "push": ("the folder of a run and a place", "RUN hub:USER/NAME|DIR"),
@@ -110,9 +110,9 @@ def _of_memory(error: Exception) -> int:
 def _of_an_import(error: ImportError) -> int:
     """Print that Gymnasium is too old, if it is, and return UsageError's exit code; raise other errors."""
     with suppress(PackageNotFoundError):
-        if (found := version("gymnasium")).startswith(OLD_GYMNASIUM):
-            write_line(sys.stderr, f"proximo: gymnasium {found} is installed, and Proximo needs 1.1 or newer: pip "
-                                   'install "gymnasium>=1.1". If another package has replaced it, try that package '
+        if is_too_old(found := version("gymnasium")):
+            write_line(sys.stderr, f"proximo: gymnasium {found} is installed, and Proximo needs {OLDEST_GYMNASIUM} or "
+                                   f"newer: {INSTALL_GYMNASIUM}. If another package has replaced it, try that package "
                                    f"with the newer one: pip install --no-deps PACKAGE. ({error})")
             return UsageError.exit_code
     raise error

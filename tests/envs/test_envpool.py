@@ -158,8 +158,7 @@ def test_whole_numbers_in_several_dimensions():
 
 def test_dict_observations_are_packed():
     """Part by part, as those of Gymnasium; a mask that fits the actions is removed."""
-    space = spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "a": spaces.Discrete(3), "action_mask": spaces.MultiBinary(4)},
-                        sort_keys=False)
+    space = spaces.Dict([("b", spaces.Box(-1, 1, (2,))), ("a", spaces.Discrete(3)), ("action_mask", spaces.MultiBinary(4))])
     reader = pool_reader(space, 4)
     obs = {"b": np.array([[5.0, 6.0]]), "a": np.array([1]), "action_mask": np.array([[True, False, True, True]])}
     assert reader.shape == (16,) and reader.dtype == np.uint8

@@ -104,7 +104,8 @@ def test_what_loses_no_number_is_converted_with_one_warning(how, words, workers,
     expected = track(envs_of(odd("")))
     assert all(np.array_equal(a, b) for one, other in zip(found, expected) for a, b in zip(one, other))
     said = [record.getMessage() for record in caplog.records if words in record.getMessage()]
-    assert len(said) == 1, caplog.messages
+    by_numpy = how == "array" and tuple(map(int, np.__version__.split(".")[:2])) < (2, 4)  # it converts and warns itself
+    assert len(said) == (0 if by_numpy else 1), caplog.messages
 
 
 class Plain(gym.Env):

@@ -193,7 +193,7 @@ def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypa
         return real(*given) if "next_trial" in call else None
 
     monkeypatch.setenv("FAKE_SECONDS", "1")
-    monkeypatch.setattr(f"proximo.bench.{call}", fails)
+    monkeypatch.setattr(f"proximo.bench.tune.{call}", fails)
     with pytest.raises(FilesError, match="the disk is full"):
         tune(file, Where(workers=2), tmp_path / "out", trials=6, command=FAKE)
     assert len(list((tmp_path / "out").rglob("summary.json"))) <= 2
