@@ -201,9 +201,13 @@ class GymEnvs:
     def _fault(self, i: int, cause: str) -> EnvError:
         return EnvError(f"environment {self.first_index + i} ({self._env_id}), step {self._time}: {cause}")
 
-    @cached_property
+    @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares steps with those of a copy."""
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
+        return self._replays
+
+    @cached_property
+    def _replays(self) -> bool:
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:

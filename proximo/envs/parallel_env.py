@@ -195,9 +195,13 @@ class ParallelGames:
         g, k = divmod(row, len(self.players))
         return self._games[g].fault(k, cause)
 
-    @cached_property
+    @property
     def keeps_state(self) -> bool:
-        """See VecEnv.keeps_state. The first call compares steps with those of a copy."""
+        """See VecEnv.keeps_state. The first call compares steps with those of a copy and stores the answer."""
+        return self._replays
+
+    @cached_property
+    def _replays(self) -> bool:
         return replays_exactly(self, self._make_one, self._seeds[0])
 
     def state(self) -> dict[str, Any] | None:

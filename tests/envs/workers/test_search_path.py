@@ -10,7 +10,7 @@ import pytest
 from proximo.envs.workers.search_path import OURS, VARIABLE, path_variables, remove_path_variable, trusted_modules
 from tests.support.runs import train
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = "from proximo.cli.main import run\n\nif __name__ == '__main__':\n    run()\n"  # as pip writes it
 BENCH = 'seeds = [1]\n[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 256\n[run.overrides]\nnum_envs = 2\nnum_steps = 64\n'
 STYLE = """
