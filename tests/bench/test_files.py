@@ -15,7 +15,7 @@ SPACE = "[space]\nlearning_rate = {low = 1e-4, high = 1e-2, log = true}\n"
 FILES = {"bench": '[[run]]\nvariant = "ppo"\nenv_ids = ["CartPole-v1"]\nsteps = 4096\n',
          "tune": f'{TASK}env_ids = ["CartPole-v1"]\nseeds = 1\n{SPACE}',
          "pbt": f'{TASK}env_id = "CartPole-v1"\npopulation = 4\nrounds = 2\n{SPACE}'}
-MODULES = {"bench": "runner", "tune": "tune.tune", "pbt": "pbt"}  # where each opens its place
+MODULES = {"bench": "runner", "tune": "tune.main", "pbt": "pbt"}  # where each opens its place
 
 
 class FillingPlace:

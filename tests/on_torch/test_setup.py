@@ -67,7 +67,7 @@ def test_environments_that_cannot_be_reset_are_closed():
 
     def make_envs(cfg, seeds):
         envs = make_gym(cfg, seeds)
-        envs.keeps_state, close = False, envs.close  # as if their state could not be saved
+        envs._replays, close = False, envs.close  # keeps_state is False, as if their state could not be saved
         envs.close = lambda: closed.append(envs) or close()
         made.append(envs)
         if len(made) == 2:

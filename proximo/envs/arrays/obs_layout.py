@@ -124,12 +124,15 @@ def brief(space: spaces.Space[Any]) -> str:
 def _read_part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:
     shape = space.shape or ()
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        return Part(path, space, "discrete", (math.prod(shape),), np.dtype(np.int32), start=0, stop=0)
+        return Part(path=path, space=space, kind="discrete", shape=(math.prod(shape),), dtype=np.dtype(np.int32),
+                    start=0, stop=0)
     if not isinstance(space, (spaces.Box, spaces.MultiBinary)):
         raise ValueError(f"a part of type {type(space).__name__} has no fixed size")
     if is_image_part(space):
-        return Part(path, space, "image", stored_shape(image_axes(space), shape), _stored_dtype(space), start=0, stop=0)
-    return Part(path, space, "vector", (math.prod(shape),), _stored_dtype(space), start=0, stop=0)
+        return Part(path=path, space=space, kind="image", shape=stored_shape(image_axes(space), shape),
+                    dtype=_stored_dtype(space), start=0, stop=0)
+    return Part(path=path, space=space, kind="vector", shape=(math.prod(shape),), dtype=_stored_dtype(space),
+                start=0, stop=0)
 
 
 def narrow_dtype(dtype: np.dtype) -> np.dtype:
@@ -198,10 +201,18 @@ def float_view(space: spaces.Space[Any] | None, obs_shape: tuple[int, ...]) -> F
     """
     layout = obs_layout(space)
     if layout is None or layout.dtype != np.uint8:
-        return FloatView(shape=obs_shape, whole=True, read=lambda rows: rows, write=lambda rows, values: values)
+        return FloatView(shape=obs_shape, whole=True, read=_unchanged, write=_replaced)
     found = [i for i, part in enumerate(layout.parts) if part.is_float_vector]
     return FloatView(shape=(sum(layout.parts[i].shape[0] for i in found),), whole=False,
                      read=partial(_read_floats, layout, found), write=partial(_write_floats, layout, found))
+
+
+def _unchanged(rows: Any) -> Any:
+    return rows
+
+
+def _replaced(rows: Any, values: Any) -> Any:
+    return values
 
 
 def _read_floats(layout: Layout, found: list[int], rows: np.ndarray) -> np.ndarray:

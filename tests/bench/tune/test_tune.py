@@ -179,7 +179,7 @@ def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_prun
         assert _watch(study.ask(), context, running, []) == Ended(0)
 
 
-@pytest.mark.parametrize("call", ["tune.study.SharedStudy.next_trial", "tune.main.report_trial"])
+@pytest.mark.parametrize("call", ["study.SharedStudy.next_trial", "main.report_trial"])
 def test_a_fault_between_trials_stops_all_workers(call, file, tmp_path, monkeypatch):
     """The second trial cannot be begun, or the first not be reported: the other worker trains no further one."""
     file.write_text(SEARCH.replace("seeds = 2", "seeds = 1").replace("anneal_lr = {choices = [true, false]}",

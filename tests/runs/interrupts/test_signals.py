@@ -88,7 +88,7 @@ def test_nothing_is_waited_for_before_the_first_iteration_has_ended(tmp_path, mo
 
 def test_native_code_that_never_returns_does_not_keep_the_process(tmp_path):
     """The main thread is stuck in a native call, where no handler of Python runs: another thread saves, and exits."""
-    script = ("import sys\nfrom proximo.cli.main import main\nfrom proximo.runs import recent, signals\n"
+    script = ("import sys\nfrom proximo.cli.main import main\nfrom proximo.runs.interrupts import recent, signals\n"
               "from tests.support.probes import Faulty\n"
               "recent.LEAST_SECONDS, recent.SHARE, signals.GRACE_SECONDS = 0.0, 1e9, 0.5\nsys.exit(main(sys.argv[1:]))")
     words = ["train", "ppo", *SMALL, *LATE, "--env-id", "tests.support.probes:Faulty_stuck-v0"]
