@@ -39,21 +39,21 @@ def pool_reader(space: spaces.Space[Any], num_actions: int) -> PoolReader:
     """
     mask = space.spaces.get("action_mask") if isinstance(space, spaces.Dict) else None
     masked = mask is not None and math.prod(space_layout(mask)[0]) == num_actions
+    read_mask = _read_mask if masked else _no_mask
     if mask is not None and not masked:
         space = spaces.Dict([(UNUSED_MASK if name == "action_mask" else name, part)
                              for name, part in space.spaces.items()])  # type: ignore[attr-defined]
     layout = obs_layout(space)
-    shape: tuple[int, ...]
-    read: Callable[[Any], np.ndarray]
     if layout is not None:
-        shape, stored, read = (layout.size,), layout.dtype, partial(_packed, layout)
-    elif isinstance(space, spaces.Discrete):
-        shape, stored, read = (int(space.n),), np.dtype(np.float32), partial(_flags, space)
-    else:
-        (native, dtype), axes = space_layout(space), image_axes(space)
-        shape, stored = stored_shape(axes, native), narrow_dtype(dtype)
-        read = lambda obs: np.ascontiguousarray(channels_first(axes, obs), stored)  # noqa: E731
-    return PoolReader(space=space, shape=shape, dtype=stored, read=read, mask=partial(_read_mask, masked))
+        return PoolReader(space=space, shape=(layout.size,), dtype=layout.dtype, read=partial(_packed, layout),
+                          mask=read_mask)
+    if isinstance(space, spaces.Discrete):
+        return PoolReader(space=space, shape=(int(space.n),), dtype=np.dtype(np.float32), read=partial(_flags, space),
+                          mask=read_mask)
+    (shape, dtype), axes = space_layout(space), image_axes(space)
+    stored = narrow_dtype(dtype)
+    return PoolReader(space=space, shape=stored_shape(axes, shape), dtype=stored,
+                      read=lambda obs: np.ascontiguousarray(channels_first(axes, obs), stored), mask=read_mask)
 
 
 def _packed(layout: Layout, obs: Any) -> np.ndarray:
@@ -72,10 +72,12 @@ def _flags(space: spaces.Discrete, obs: np.ndarray) -> np.ndarray:
     return (np.ravel(obs)[:, None] == np.arange(space.start, space.start + space.n)).astype(np.float32)
 
 
-def _read_mask(masked: bool, obs: Any) -> np.ndarray | None:
+def _no_mask(obs: Any) -> None:
+    return None
+
+
+def _read_mask(obs: dict[str, np.ndarray]) -> np.ndarray:
     """Return the masks. A row that allows nothing (the game is over) then allows all: a head needs one action."""
-    if not masked:
-        return None
     mask = obs["action_mask"].reshape(len(obs["action_mask"]), -1).astype(bool)
     mask[~mask.any(1)] = True
     return mask
