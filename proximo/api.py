@@ -130,7 +130,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
         loss_fn: As in `train`.
         set_up: As in `train`.
         state: The snapshot() of an earlier Iteration. Training continues bit for bit if Iteration.keeps_state, and
-            otherwise after a multiple of checkpoint_every iterations. What a resume cannot change, it cannot, either.
+            otherwise after a multiple of checkpoint_every iterations. What a resume cannot change must be as it was.
         values: Fields of the configuration.
 
     Raises:

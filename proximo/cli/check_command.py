@@ -70,7 +70,6 @@ def refuse_training_flags(words: list[str]) -> None:
     settings = facts_of_all(variant.config for variant in VARIANTS.values()).keys() - own
     given = [flag.word for flag in split_flags(words) if field_name(flag.word).removeprefix("no_") in settings]
     if given:
-        several = len(given) > 1
-        raise UsageError(f"{' and '.join(given)} {'are settings' if several else 'is a setting'} of training, and the "
-                         f"check of an environment does not depend on {'them' if several else 'it'}. Leave "
-                         f"{'them' if several else 'it'} out.")
+        many = len(given) > 1
+        raise UsageError(f"{' and '.join(given)} {'are settings' if many else 'is a setting'} of training, which "
+                         f"check-env does not take. Leave {'them' if many else 'it'} out.")

@@ -109,7 +109,7 @@ def game_difference(one: Config, other: Config) -> str:
             if name == "env_file":
                 here, there = (Path(path or "").name for path in (here, there))
             if here != there:
-                return f"{name} is {here!r} there and {there!r} here. Give runs of the same game."
+                return f"{name} is {here!r} in the one and {there!r} in the other. Give runs of the same game."
     return ""
 
 

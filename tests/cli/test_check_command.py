@@ -6,10 +6,10 @@ from proximo.cli.main import main
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["CartPole-v1", "--num-envs", "4"], "--num-envs is a setting of training, and the check of an environment does not depend on it. "
+    (["CartPole-v1", "--num-envs", "4"], "--num-envs is a setting of training, which check-env does not take. "
                                          "Leave it out."),
     (["--framework=jax", "--no_anneal_lr", "CartPole-v1", "--resize", "5", "--lr", "3"],
-     "--framework and --no_anneal_lr and --lr are settings of training, and the check of an environment does not depend on them. "
+     "--framework and --no_anneal_lr and --lr are settings of training, which check-env does not take. "
      "Leave them out."),
     (["CartPole-v1", "--num-env", "4"], "Unrecognized options: --num-env, 4. `proximo check-env --help` explains it.")])
 def test_flags_of_training_are_named(words, said, capsys):

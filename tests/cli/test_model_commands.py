@@ -268,7 +268,7 @@ def test_rate_refuses_runs_of_other_games(tmp_path, selfplay, run, capsys):
     assert main(["rate", str(selfplay), str(tmp_path / "stacked"), str(run)]) == 2
     one, two = capsys.readouterr().err.splitlines()
     assert one == f"proximo: {tmp_path / 'stacked'} and {selfplay} cannot play against each other: frame_stack is 2 " \
-                  "there and 4 here. Give runs of the same game."
+                  "in the one and 4 in the other. Give runs of the same game."
     assert two.startswith(f"proximo: {run} is a run of ppo in CartPole-v1, which has one player.")
     again = selfplay / ".." / selfplay.name
     assert main(["rate", str(selfplay), str(again), "--out", str(tmp_path / "file")]) == 2
