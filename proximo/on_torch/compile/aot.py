@@ -19,6 +19,7 @@ from proximo.on_torch.compile.aot_build import (
     FEW_ROWS_OPTIONS,
     FORMAT,
     INDUCTOR_OPTIONS,
+    STACK_OPTIONS,
     one_sentence,
     quiet,
     start_build,
@@ -40,7 +41,7 @@ TensorFunction = Callable[..., Sequence[Tensor]]
 FEW_ROWS = 8
 FEW_COLUMNS = 4
 FEW_TERMS = 2048
-WAY = f"{FORMAT} {INDUCTOR_OPTIONS} {FEW_ROWS_OPTIONS} {FEW_ROWS} {FEW_COLUMNS} {FEW_TERMS}"  # how libraries are built
+WAY = f"{FORMAT} {INDUCTOR_OPTIONS} {FEW_ROWS_OPTIONS} {STACK_OPTIONS} {FEW_ROWS} {FEW_COLUMNS} {FEW_TERMS}"  # how libraries are built
 
 
 def unsupported_reason() -> str | None:

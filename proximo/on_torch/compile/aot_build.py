@@ -20,17 +20,19 @@ from proximo.on_torch.compile.aot_cache import store_library
 from proximo.on_torch.compile.forked import can_fork, start_forked
 
 # Increase this when a library would be built differently, so that no older one is used.
-FORMAT = 4
+FORMAT = 5
 
 # One compiling process per function: a pool takes longer to start than it saves.
 # The low threshold computes Adam's scalar bias corrections once instead of for every 8 weights. tanh computed by exp
 # has an error of at most 1e-7, and reduces a minibatch step of two 64-64 networks from 281 to 225 us.
 # vec_isa_ok trusts the flags of the CPU instead of compiling test programs (8 s). Precompiling headers takes 15 s and
-# saves 3 s per function. Functions whose temporary arrays take at most 100 KB in all keep them on the stack: acting in
-# four environments takes 14 instead of 21 us.
+# saves 3 s per function.
 INDUCTOR_OPTIONS = {"compile_threads": 1, "realize_opcount_threshold": 4, "cpp.use_decompose_tanh": True,
-                    "cpp.vec_isa_ok": True, "aot_inductor.precompile_headers": False,
-                    "aot_inductor.allow_stack_allocation": True}
+                    "cpp.vec_isa_ok": True, "aot_inductor.precompile_headers": False}
+# A function whose temporary arrays take at most STACK_BYTES in all keeps them on the stack: acting in four environments
+# takes 14 instead of 21 us. The headers for it double the time of the C++ compiler, also where arrays are too large.
+STACK_OPTIONS = {"aot_inductor.allow_stack_allocation": True}
+STACK_BYTES = 100 * 1024  # of inductor
 # Without a product for a library, the rows are few. A first layer, which reads weights with a stride, is then faster
 # in vectors (8 instead of 14 us), which inductor's heuristic rejects.
 FEW_ROWS_OPTIONS = {"cpp.enable_tiling_heuristics": False}
@@ -39,9 +41,10 @@ LIBRARY_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, tor
 
 
 def inductor_options(graph: torch.fx.GraphModule) -> dict[str, bool | int]:
-    """Return the options of inductor for a traced function."""
-    has_products = any(node.target in LIBRARY_PRODUCTS for node in graph.graph.nodes)
-    return INDUCTOR_OPTIONS if has_products else INDUCTOR_OPTIONS | FEW_ROWS_OPTIONS
+    """Return the options of inductor for a traced function. Each product of a library is a temporary array."""
+    products = [node.meta["val"].nbytes for node in graph.graph.nodes if node.target in LIBRARY_PRODUCTS]
+    options = INDUCTOR_OPTIONS if products else INDUCTOR_OPTIONS | FEW_ROWS_OPTIONS
+    return options if sum(products) > STACK_BYTES else options | STACK_OPTIONS
 
 
 def start_build(graph: torch.fx.GraphModule, example: tuple[Tensor, ...], folder: Path, key: str,
