@@ -121,7 +121,8 @@ def _compare_groups(old: Groups, new: Groups, old_key: Key, new_key: Key, metric
     env_id = old_key[0]
     if len(new_scores) < 2:
         what = "common evaluated seed" if metric == EVALUATION else "common seed"
-        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), what)}. A comparison needs at least two.")
+        warn(f"{env_id} ({new_key[1]}): {count_text(len(new_scores), what)} with a score. "
+             "A comparison needs at least two.")
         return None
     if len(new_scores) < max(len(before), len(after)):
         warn(f"{env_id} ({new_key[1]}): only {count_text(len(new_scores), 'seed')} with a score on both sides are "

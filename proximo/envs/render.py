@@ -24,9 +24,13 @@ def use_egl_when_headless() -> None:
 
     Call it before they are imported: without a screen and this variable, miniworld cannot even be imported.
     """
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
+    if _is_headless():
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("PYGLET_HEADLESS", "true")
+
+
+def _is_headless() -> bool:
+    return sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY")
 
 
 def draw_without_window() -> None:
@@ -34,8 +38,9 @@ def draw_without_window() -> None:
 
     With the driver "dummy", highway-env returns black pictures. SDL has "offscreen" since pygame 2.5, on Linux.
     """
-    modern = sys.platform == "linux" and _pygame_version() >= (2, 5)
-    os.environ.setdefault("SDL_VIDEODRIVER", "offscreen" if modern else "dummy")
+    if "SDL_VIDEODRIVER" not in os.environ:
+        modern = sys.platform == "linux" and _pygame_version() >= (2, 5)
+        os.environ["SDL_VIDEODRIVER"] = "offscreen" if modern else "dummy"
 
 
 def _pygame_version() -> tuple[int, ...]:
@@ -79,8 +84,11 @@ def render_env(env: Any) -> np.ndarray | None:
     """Return a picture (H, W, 3) uint8 of an environment, or None if it cannot draw one.
 
     `render_mode` is set here and not when the environment is made: with it, LunarLander steps at half the speed. An
-    object without the base class of Gymnasium may lack `unwrapped` and `metadata`.
+    object without the base class of Gymnasium may lack `unwrapped` and `metadata`. A program's own function has made
+    the environment without draw_without_window(): without a screen, SDL then writes an error to the terminal.
     """
+    if _is_headless():
+        draw_without_window()
     bare = getattr(env, "unwrapped", env)
     mode = getattr(bare, "render_mode", None)
     if mode is None and "rgb_array" in (getattr(bare, "metadata", None) or {}).get("render_modes", ()):

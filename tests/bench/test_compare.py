@@ -288,6 +288,7 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path, capsys):
     write_runs(tmp_path / "one", OLD[:1])
     with pytest.raises(UsageError, match="two common seeds"):
         compare(tmp_path / "a", tmp_path / "one")
+    assert "CartPole-v1 (ppo): 1 common seed with a score. A comparison needs at least two." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["summary.json", "eval.json"])

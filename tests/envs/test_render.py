@@ -64,14 +64,18 @@ def test_the_users_driver_of_sdl_stays(monkeypatch):
     assert os.environ["SDL_VIDEODRIVER"] == "x11"
 
 
-def test_an_environment_that_draws_nothing_with_the_driver_dummy(tmp_path):
-    """In a new process, with the driver that is set when an environment is made: pygame's, and the picture of a game."""
+@pytest.mark.parametrize("made", ["make_gym(Config(), [1])", "make_from_factory(CartPoleEnv, Config(), [1])"])
+def test_an_environment_that_draws_nothing_with_the_driver_dummy(made, tmp_path):
+    """In a new process, with the driver that is set when an environment is made, or drawn: pygame's, and a picture."""
     pytest.importorskip("pygame")
     program = ("import os; from proximo import Config; from proximo.envs.gym import make_gym; "
-               "envs = make_gym(Config(), [1]); envs.reset(); picture = envs.render(); import pygame; "
+               "from proximo.envs.custom.factory import make_from_factory; "
+               "from gymnasium.envs.classic_control import CartPoleEnv; "
+               f"envs = {made}; envs.reset(); picture = envs.render(); import pygame; "
                "assert pygame.display.get_driver() == os.environ['SDL_VIDEODRIVER'], pygame.display.get_driver(); "
                "assert picture.std() > 1")
     environ = {key: value for key, value in os.environ.items() if key not in ("SDL_VIDEODRIVER", "DISPLAY")}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
                           env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr
+    assert "XDG_RUNTIME_DIR" not in done.stderr

@@ -111,6 +111,14 @@ def test_a_trained_agent_acts_well_from_the_first_step(tmp_path):
     assert np.mean(it.finished.ret) > 100
 
 
+def test_the_start_says_what_the_run_begins_with(trained, tmp_path, capsys):
+    """Statistics only if it normalises: a run without them was said to begin with statistics."""
+    assert train(tmp_path / "one", *NORMALISED, "--init-from", trained) == 0
+    assert f"begins with the weights and the statistics of normalisation of {trained}." in capsys.readouterr().err
+    assert train(tmp_path / "two") == 0 and train(tmp_path / "three", "--init-from", tmp_path / "two") == 0
+    assert f"begins with the weights of {tmp_path / 'two'}." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--recurrent", "lstm"), ("--env-id", "tests.support.probes:Rich-v0"),
                                    ("--framework", "jax", "--num-seeds", "2"), ("--env-workers", "2")], ids=" ".join)
 def test_with_other_features(words, tmp_path):

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from proximo.bench.sets import logging_fields
+from proximo.bench.tune.halt import Halt
 from proximo.bench.tune.journal import journal
 from proximo.bench.tune.search import EVALUATION, Search
 from proximo.errors import UsageError, notify, warn
@@ -38,7 +38,7 @@ class SharedStudy(NamedTuple):
     study: "Study"
     folder: Path
     worker: str
-    halt: Event
+    halt: Halt
     """set when this process should stop"""
     first: int
     """number of the first trial that began after this process"""
@@ -85,7 +85,7 @@ def queue_again(study: "Study", trial: "FrozenTrial") -> None:
 
 
 @contextmanager
-def shared_study(search: Search, folder: Path, halt: Event) -> Iterator[SharedStudy]:
+def shared_study(search: Search, folder: Path, halt: Halt) -> Iterator[SharedStudy]:
     """Open or create the study of a search, and be one of its workers.
 
     Raises:
@@ -179,7 +179,7 @@ def _other_search(search: Search, folder: Path, different: list[str]) -> str:
 
 
 @contextmanager
-def locked_when_free(folder: Path, halt: Event) -> Iterator[None]:
+def locked_when_free(folder: Path, halt: Halt) -> Iterator[None]:
     """Hold the lock of a folder, which is waited for; without it only if `halt` is set."""
     with ExitStack() as held:
         while not halt.is_set():

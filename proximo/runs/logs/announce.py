@@ -86,7 +86,8 @@ def announce_start(cfg: Config, custom: CustomParts, envs: VecEnv) -> None:
     if custom.make_agent is None and not cfg.init_from:
         warn_of_bounds(cfg, envs.action_space)
     if cfg.init_from:
-        notify(f"The run begins with the weights and the statistics of normalisation of {cfg.init_from}.")
+        what = "weights and the statistics of normalisation" if cfg.norm_obs or cfg.norm_reward else "weights"
+        notify(f"The run begins with the {what} of {cfg.init_from}.")
     if processes > 1:
         notify(f"{processes} processes: local_num_envs {cfg.num_envs // processes}, num_envs {cfg.num_envs}, "
                f"local_batch_size {cfg.batch_size // processes}, batch_size {cfg.batch_size}, local_minibatch_size "

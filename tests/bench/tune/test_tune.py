@@ -11,7 +11,6 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +24,7 @@ from proximo.bench.records import SearchFile
 from proximo.bench.sets import check_set_imports, load_set
 from proximo.bench.task import Ended, Where
 from proximo.bench.tune import study as tune_study
+from proximo.bench.tune.halt import Halt
 from proximo.bench.tune.journal import journal
 from proximo.bench.tune.main import Context, _run_trial, _watch, tune
 from proximo.bench.tune.messages import report_best, report_start
@@ -171,7 +171,7 @@ def test_a_trial_that_has_trained_everything_is_not_pruned(seeds, steps, is_prun
     monkeypatch.setattr("proximo.bench.tune.main.latest_score", lambda *given: 1.0)
     search = load_search(file)._replace(seeds=seeds)
     study = optuna.create_study(pruner=Always())
-    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
+    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Halt(), first=0)
     context = Context(search=search, work=SimpleNamespace(folder=tmp_path), shared=shared, trials=1)
     job = Job(variant="ppo", env_id="CartPole-v1", seed=1, steps=10_000, label="name", overrides={})
     running = RunningJob(job=job, handle=SimpleNamespace(poll=lambda: next(polled)), stage="train")
@@ -273,7 +273,7 @@ def test_a_usage_error_after_a_trial_has_finished_fails_its_trial_only(file, tmp
 def test_processes_that_share_a_search_count_the_failed_trials_of_all(file, tmp_path):
     """As docs/searches.md says: a trial with a failed run is not replaced, also if it is that of another process."""
     search = load_search(file)
-    with shared_study(search, tmp_path, Event()) as one, shared_study(search, tmp_path, Event()) as other:
+    with shared_study(search, tmp_path, Halt()) as one, shared_study(search, tmp_path, Halt()) as other:
         for _ in range(3):
             trial = one.next_trial(4)
             trial.set_user_attr(REASON, "its run failed")
@@ -442,7 +442,7 @@ def test_a_trial_that_is_queued_again_has_the_reports_of_the_interrupted_one(fil
     """The pruner compares them with those of other trials, as if there had been no interruption."""
     monkeypatch.setattr("proximo.bench.tune.main._run_job", lambda *_: 7.0)
     search, study = load_search(file), optuna.create_study(direction="maximize")
-    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Event(), first=0)
+    shared = SharedStudy(study=study, folder=tmp_path, worker="", halt=Halt(), first=0)
     context = Context(search=search, work=SimpleNamespace(folder=tmp_path), shared=shared, trials=1)
     lost = study.ask()
     values = suggest(lost, search.space)
