@@ -53,13 +53,15 @@ def replays_exactly(envs: Replayable, make: Callable[[int], Replayable], seed: i
             return False
         except Exception:  # there is no state
             return False
-    if not exact:
-        warn_if_random(make, seed)
+    if not exact and not warn_if_random(make, seed):
+        notify("The environments have a state that cannot be saved: another one went on differently with the saved "
+               "attributes, so that some state is elsewhere, for example in a variable of a module, in the generators "
+               "of random and np.random, or in a library.")
     return exact
 
 
-def warn_if_random(make: Callable[[int], Replayable], seed: int) -> None:
-    """Warn if two environments with the same seed and actions make different steps."""
+def warn_if_random(make: Callable[[int], Replayable], seed: int) -> bool:
+    """Warn if two environments with the same seed and actions make different steps. Return whether they do."""
     with ExitStack() as opened, suppress(Exception):
         one, other = (opened.enter_context(closing(make(seed))) for _ in range(2))
         rng, step, twin = np.random.default_rng(0), one.reset(), other.reset()
@@ -68,9 +70,10 @@ def warn_if_random(make: Callable[[int], Replayable], seed: int) -> None:
                 warn_once("The environments make different steps with the same seed and actions, for example because "
                           "they draw from np.random instead of self.np_random. Equal seeds then give different runs, "
                           "and a resumed run differs from an uninterrupted one.")
-                return
+                return True
             action = _random_action(one, step, rng)
             step, twin = one.step(action), other.step(action)
+    return False
 
 
 def _continues(model: Replayable, copy: Replayable) -> bool:

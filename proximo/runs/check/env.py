@@ -29,7 +29,7 @@ from proximo.errors import AnswerError, EnvError, UsageError, with_place
 from proximo.models.evaluate import MAX_STEPS
 from proximo.problems import config_problems
 from proximo.runs.check.many import function_findings
-from proximo.runs.check.rows import Finding, failure, row_findings
+from proximo.runs.check.rows import Finding, failure, row_findings, shown_rate
 from proximo.runs.check.value_ranges import ValueRanges, is_outside, unreached_actions
 from proximo.runs.settings.choice import variant_by_name
 
@@ -139,8 +139,9 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
     if found := unreached_actions(env.action_space):
-        yield Finding(None, found, "Rescale them to -1 to 1, or train with --distribution squashed (a Box with finite "
-                      "bounds).")
+        squash = isinstance(env.action_space, spaces.Box) and env.action_space.is_bounded()
+        yield Finding(None, found, "Rescale them to -1 to 1" + (", or train with --distribution squashed." if squash
+                                                                else "."))
     elif isinstance(env.action_space, spaces.Box) and env.action_space.low.size:
         reach = max(abs(env.action_space.low).max(), abs(env.action_space.high).max())
         if reach > 5:
@@ -168,7 +169,7 @@ def _play_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding]
                       "Widen the bounds. Training does not depend on them.")
     for what, advice in played.ranges.remarks():
         yield Finding(None, what, advice)
-    yield Finding(True, f"{played.per_second:.0f} steps per second in one process",
+    yield Finding(True, f"{shown_rate(played.per_second)} steps per second in one process",
                   "--env-workers distributes slow environments over processes." if played.per_second < 2000 else "")
 
 
@@ -188,10 +189,9 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
     flags: dict[type, bool] = {}
     rewards: dict[type, bool] = {}
     ranges = ValueRanges(env.observation_space)
-    begin = time.perf_counter()
     try:
         observation, info = reset_answer(env.reset(seed=0), name)
-        masked = read_mask(observation, info) is not None
+        masked, begin = read_mask(observation, info) is not None, time.perf_counter()
         while (steps < (STEPS if ends else MAX_STEPS)
                and time.perf_counter() - begin < (ENOUGH_SECONDS if ends else MOST_SECONDS)):
             mask = read_mask(observation, info)
@@ -200,6 +200,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
             action = writer(_one_action(env.action_space, mask, rng, steps)[None])[0]
             steps += 1  # errors name the step as training does, from 1
             answer = step_answer(env.step(action), f"{name}, step {steps}")
+            begin = begin if steps > 1 else time.perf_counter()  # what is compiled before it is no time of play
             observation, reward, terminated, truncated, info = answer
             for value, seen in ((terminated, flags), (truncated, flags), (reward, rewards)):
                 if type(value) not in seen:
@@ -219,7 +220,7 @@ def _play(env: gymnasium.Env[Any, Any], name: str) -> RandomSteps:
         found = str(error) if isinstance(error, AnswerError) else with_place(error)
         raise EnvError(f"{name}, step {steps}: {found}") from error
     return RandomSteps(steps=steps, ends=ends, both=both, outside=outside, flags=flags, rewards=rewards,
-                  ranges=ranges, per_second=steps / (time.perf_counter() - begin))
+                  ranges=ranges, per_second=(steps - 1) / (time.perf_counter() - begin))
 
 
 def _one_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator, step: int) -> Any:

@@ -15,7 +15,7 @@ from proximo.envs.time_limit import time_limit
 from proximo.errors import EnvError
 from proximo.models.evaluate import MAX_STEPS
 from proximo.protocols import VecEnv
-from proximo.runs.check.rows import Finding, failure, on_host, row_findings, scripted_actions
+from proximo.runs.check.rows import Finding, failure, on_host, row_findings, scripted_actions, shown_rate
 
 STEPS = 5000  # of all environments, once an episode has ended
 ENDLESS = 2 * MAX_STEPS  # without the end of an episode, after which they count as endless
@@ -70,8 +70,8 @@ def play_finding(envs: VecEnv, cfg: Config) -> Finding:
         ends += int(on_host(step.episode.finished).sum())
     seconds = time.perf_counter() - begin
     if ends:
-        return Finding(True, f"{ends} episodes ended in {steps} steps of random actions, {steps / seconds:.0f} steps "
-                             f"per second of {envs.num_envs} environments")
+        return Finding(True, f"{ends} episodes ended in {steps} steps of random actions, {shown_rate(steps / seconds)} "
+                             f"steps per second of {envs.num_envs} environments")
     endless = steps >= most
     return Finding(False if endless else None, f"no episode ended in {steps} steps of random actions",
                    "Give episodes a time limit (truncated), so that they end." if endless else

@@ -58,6 +58,11 @@ def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
                       "episodes: a resumed run differs from an uninterrupted one."))
 
 
+def shown_rate(per_second: float) -> str:
+    """Return steps per second as a text; a slow environment has fewer than one."""
+    return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
 def shown_observations(envs: VecEnv) -> str:
     """Return shape and dtype of observations; of several parts, those of each part as its space has them."""
     layout = obs_layout(envs.observation_space)

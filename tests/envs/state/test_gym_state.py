@@ -103,6 +103,30 @@ def test_a_fault_of_the_environment_is_told_where_its_state_is_tested(capsys):
         capsys.readouterr().err)
 
 
+DRAWS = random.Random(0)
+
+
+class DrawsElsewhere(Plain):
+    """Its goals come from a generator of the module, which the seed of the first reset sets."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            DRAWS.seed(seed)
+        self.goal = DRAWS.random()
+        return super().reset(seed=seed)
+
+    def observe(self):
+        return np.float32([self.goal, self.played / self.length])
+
+
+def test_that_attributes_are_not_the_whole_state_is_told(capsys):
+    """The same seed gives the same steps, so that no other message says why its state cannot be saved."""
+    assert not GymEnvs(DrawsElsewhere, [1], "Elsewhere").keeps_state
+    assert "another one went on differently with the saved attributes" in capsys.readouterr().err
+    assert GymEnvs(Plain, [1], "Plain").keeps_state
+    assert not capsys.readouterr().err
+
+
 class OnlyOne(Plain):
     """A robot, or a simulator on a fixed port: a second one cannot be opened."""
 

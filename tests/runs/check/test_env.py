@@ -188,7 +188,46 @@ def test_slow_environments_with_long_episodes_have_no_fault(monkeypatch):
     findings = check_env(Slow)
     assert all(finding.ok is not False for finding in findings), findings
     (found,) = (finding for finding in findings if "no episode ended" in finding.what)
-    assert found.what == f"no episode ended in {round(60 / 0.1)} steps of random actions" and "slow" in found.advice
+    assert found.what == f"no episode ended in {1 + round(60 / 0.1)} steps of random actions" and "slow" in found.advice
+
+
+def test_what_is_compiled_in_the_first_reset_and_step_is_no_time_of_play(monkeypatch):
+    """By a simulated clock: two minutes for each of both, and 0.02 seconds for all others."""
+    now = [0.0]
+    monkeypatch.setattr("proximo.runs.check.env.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    class Compiles(Probe):
+        slow = {"reset", "step"}
+
+        def wait(self, name):
+            now[0] += 120 if name in Compiles.slow else 0.02
+            Compiles.slow.discard(name)
+
+        def reset(self, *, seed=None, options=None):
+            self.wait("reset")
+            return super().reset(seed=seed, options=options)
+
+        def step(self, action):
+            self.wait("step")
+            return super().step(action)
+
+    told = [finding.what for finding in check_env(Compiles)]
+    speed, = (float(what.split()[0]) for what in told if what.endswith("steps per second in one process"))
+    assert 20 <= speed <= 50, told
+    assert any("episodes ended within the steps that were played" in what for what in told), told
+
+
+def test_less_than_one_step_per_second_is_no_zero(monkeypatch):
+    """By a simulated clock: 2.5 seconds for each step."""
+    now = [0.0]
+    monkeypatch.setattr("proximo.runs.check.env.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    class Slowest(Probe):
+        def step(self, action):
+            now[0] += 2.5
+            return super().step(action)
+
+    assert "0.4 steps per second in one process" in [finding.what for finding in check_env(Slowest)]
 
 
 def test_an_episode_of_a_year_of_hours_ends():

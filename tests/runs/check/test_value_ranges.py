@@ -1,5 +1,6 @@
 """Remarks on observations and rewards, against environments whose numbers are known."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import gymnasium
@@ -140,6 +141,19 @@ def test_training_tells_of_bounds_that_the_policy_does_not_reach(settings, told,
     assert any("Setpoint: an untrained policy samples action[0]" in one.message and "--distribution squashed" in one.message
                for one in caplog.records) == told
     assert any("an untrained policy samples action[0]" in finding.what for finding in check_env(Setpoint))
+
+
+class Degrees(Setpoint):
+    action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(15.0, 30.0, (1,))))
+
+
+@pytest.mark.parametrize(("env", "squash"), [(Setpoint, True), (Degrees, False)])
+def test_check_env_advises_a_distribution_only_where_training_takes_it(env, squash, tmp_path):
+    advice, = (one.advice for one in check_env(env) if "an untrained policy samples" in one.what)
+    assert advice == "Rescale them to -1 to 1" + ", or train with --distribution squashed" * squash + "."
+    settings = {"num_envs": 1, "num_steps": 16, "num_minibatches": 2, "total_timesteps": 16, "distribution": "squashed", "logger": "none"}
+    with nullcontext() if squash else pytest.raises(proximo.UsageError, match="squashed"):
+        proximo.train("ppo", env=env, run_dir=tmp_path / "run", **settings)
 
 
 class Loud(gymnasium.Env):
