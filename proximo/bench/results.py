@@ -18,6 +18,7 @@ from proximo.runs.command_line import pasted
 from proximo.runs.folder.files import is_folder, visit_folders
 from proximo.runs.folder.repeats import without_repeats
 from proximo.runs.folder.run import custom_settings
+from proximo.runs.folder.version_0_1 import present_fields
 
 EVALUATION = "evaluation"  # the metric that is no training score
 METRICS = ("episodic_return", "episodic_length", EVALUATION)
@@ -227,7 +228,7 @@ def read_run(path: Path, swept: bool = True) -> RunResult:
                           f"If the run has finished, this writes it again: proximo resume {pasted(path)}")
     record = read_record(path.with_name(f"{path.name}.job.json"), JobRecord)
     evaluation = read_record(path / "eval.json", EvaluationFile)
-    config = content.get("config", {}) | (custom := custom_settings(content))
+    config = present_fields(content.get("config", {})) | (custom := custom_settings(content))
     variant = record.get("variant") or content.get("variant") or summary.get("variant") or "?"
     label = record.get("label") or own_label(variant, config, custom, swept_names(path) if swept else ())
     return RunResult(path=path, env_id=config.get("env_id") or record.get("env_id") or summary.get("env_id") or "?",

@@ -19,6 +19,7 @@ from proximo.models.pictures import color_places, plain_style, save_figure
 from proximo.runs.folder.files import is_folder, visit_folders
 from proximo.runs.folder.repeats import without_repeats
 from proximo.runs.folder.run import custom_settings, read_record
+from proximo.runs.folder.version_0_1 import present_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,7 +168,7 @@ def _short(value: Any, digits: int) -> str:
 def read_curve(run: Path, metric: str = "") -> Curve:
     """Read the episodes, or a column of metrics.csv, and the settings of a run."""
     record = read_record(run)
-    config: dict[str, Any] = {"env_id": "?", "seed": 0, **record["config"], **custom_settings(record)}
+    config: dict[str, Any] = {"env_id": "?", "seed": 0, **present_fields(record["config"]), **custom_settings(record)}
     if member := MEMBER.search(str(run.absolute())):
         config["member"] = member[1]  # its settings have changed while it trained: no other run is a seed of it
     if metric:

@@ -12,9 +12,10 @@ from proximo.models.model import Model
 from proximo.models.save_folder import moments_of
 from proximo.models.spaces import spec_from
 from proximo.models.weights import check_numbers, checkpoint_weights
-from proximo.runs.folder.checkpoint import MANIFEST, checkpoints, load_tree
+from proximo.runs.folder.checkpoint import MANIFEST, MOST_BYTES, checkpoints, load_tree
 from proximo.runs.folder.records import Checkpoint, ModelFile
 from proximo.runs.folder.run import BEST, check_folder, parts_of_run
+from proximo.runs.folder.version_0_1 import refuse_checkpoint
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -32,7 +33,11 @@ def model_of_checkpoint(folder: Path, newest: dict[str, Any]) -> tuple[int, dict
     Raises:
         FilesError: It is damaged, or belongs to another network.
     """
-    state = load_tree(folder, Checkpoint)["state"]
+    try:
+        state = load_tree(folder, Checkpoint)["state"]
+    except FilesError:
+        refuse_checkpoint(folder, MOST_BYTES)
+        raise
     with reading(f"{folder} does not fit the model of its run", "Use another checkpoint."):
         model = newest | {"weights": checkpoint_weights(state, newest["weights"])}
         for name in moments_of(newest):

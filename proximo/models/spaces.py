@@ -67,7 +67,7 @@ def spec_from(tree: dict[str, Any]) -> Spec:
     """
     try:
         check_shape(tree["obs_shape"])
-        observations = tree["observation_space"]
+        observations = tree.get("observation_space")
         return Spec(obs_shape=tuple(tree["obs_shape"]), obs_dtype=narrow_dtype(np.dtype(tree["obs_dtype"])),
                     action_space=space_from_json(tree["action_space"]),
                     observation_space=None if observations is None else space_from_json(observations),
@@ -110,9 +110,10 @@ def space_from_json(data: dict[str, Any]) -> gym.Space[Any]:
         return gym.spaces.Dict(OrderedDict((name, space_from_json(part)) for name, part in data["parts"]))
     if kind == "Tuple":
         return gym.spaces.Tuple([space_from_json(part) for part in data["parts"]])
-    check_shape(data["shape"])
+    shape = data.get("shape", np.shape(data["low"]))
+    check_shape(shape)
     dtype: Any = np.dtype(data["dtype"])
-    low, high = (np.full(data["shape"], _with_numbers(data[name]), dtype) for name in ("low", "high"))
+    low, high = (np.full(shape, _with_numbers(data[name]), dtype) for name in ("low", "high"))
     return gym.spaces.Box(low, high, dtype=dtype)
 
 

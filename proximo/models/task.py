@@ -93,7 +93,9 @@ def task_difference(spec: Spec, envs: Any, norm_obs: bool) -> str:
     if (task, trained) != (here, now):
         told, was = (f"observations {np.dtype(one.obs_dtype)} of shape {tuple(one.obs_shape)}{_text(parts)} and the "
                      f"actions {one.action_space}" for one, parts in ((envs, now), (spec, trained)))
-        return f"The environment has {told}, but the agent was trained with {was}."
+        flat = spec.observation_space is None and isinstance(envs.observation_space, (spaces.Dict, spaces.Tuple))
+        again = " A model of version 0.1.0 with such observations has to be trained again." if flat else ""
+        return f"The environment has {told}, but the agent was trained with {was}.{again}"
     orders: list[tuple[str, list[str], list[str]]] = [
         ("observations", list(trained), list(now)), ("actions", _names(spec.action_space), _names(envs.action_space))]
     return " ".join(f"The parts of {what} are in the order {', '.join(after)}, but the agent was trained with "

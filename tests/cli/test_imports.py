@@ -19,10 +19,10 @@ NEVER = {"matplotlib", "tensorboard", "pandas", "scipy", "optuna", "ray", "submi
 SMALL = ["train", "ppo", "--num-envs", "1", "--num-steps", "32", "--total-timesteps", "64", "--threads", "1"]
 
 
-@pytest.mark.parametrize(("framework", "other", "most"), [("torch", "jax", 334), ("jax", "torch", 680)])
+@pytest.mark.parametrize(("framework", "other", "most"), [("torch", "jax", 360), ("jax", "torch", 720)])
 def test_training_imports_what_it_needs(framework, other, most, tmp_path):
     """Beside the framework itself: Proximo, gymnasium, numpy and rich, for JAX also flax, which brings optax. With the
-    pinned versions, 334 modules for torch and 634 for JAX on Python 3.11."""
+    pinned versions, 334 modules for torch and 634 for JAX on Python 3.11; with the oldest allowed ones, 353 and 716."""
     words = [*SMALL, "--framework", framework, "--run-dir", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-c", SCRIPT, framework, *words], capture_output=True, text=True, check=True)
     code, count, names = json.loads(done.stdout.splitlines()[-1])
@@ -35,4 +35,4 @@ def test_help_imports_no_framework():
                           check=True)
     code, count, names = json.loads(done.stdout.splitlines()[-1])
     assert code == 0 and not {"torch", "jax", "flax", *NEVER} & {*names}
-    assert count <= 485, count  # 444 with the pinned versions
+    assert count <= 510, count  # 444 with the pinned versions, 501 with the oldest allowed ones

@@ -22,6 +22,7 @@ from proximo.runs.elastic import SIZES, continue_schedule
 from proximo.runs.folder.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.folder.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.folder.run import Run, versions
+from proximo.runs.folder.version_0_1 import refuse_checkpoint
 from proximo.runs.folder.writing import unwritten
 
 ARRAY = "__array__"
@@ -154,6 +155,7 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
         try:
             kept = load_tree(path, Checkpoint)
         except FilesError as error:
+            refuse_checkpoint(path, MOST_BYTES)
             faults.append(f"{' '.join(str(error).splitlines()).rstrip('.')}.")
             continue
         for fault in faults:
@@ -182,8 +184,7 @@ def find_checkpoint(run: Run) -> dict[str, Any] | None:
     if run.cfg.num_seeds > 1:
         raise UsageError(f"num_seeds={run.cfg.num_seeds} was given, but a resume continues with the seeds that the run "
                          "was started with. Leave --num-seeds out.")
-    kept = newest_checkpoint(run.folder)
-    if kept is None:
+    if (kept := newest_checkpoint(run.folder)) is None:
         return None
     before, now = kept.get("processes", run.processes), world_from_environment().size
     cfg, movable = continue_schedule(run.cfg, kept), {"iteration_shift", *(SIZES if before != now else ())}

@@ -37,7 +37,7 @@ class MultiBinary(TypedDict):
 class Box(TypedDict):
     low: Numbers
     high: Numbers
-    shape: list[int]
+    shape: NotRequired[list[int]]  # absent in version 0.1.0: that of the bounds
     dtype: Dtype
 
 
@@ -191,7 +191,7 @@ class ModelFile(TypedDict):
     obs_shape: list[int]
     obs_dtype: Dtype
     action_space: dict[str, Any]  # models/spaces.py
-    observation_space: dict[str, Any] | None
+    observation_space: NotRequired[dict[str, Any] | None]  # absent in version 0.1.0
     masked: NotRequired[bool]
     weights: Arrays
     obs_moments: NotRequired[MomentArrays]

@@ -22,6 +22,7 @@ from proximo.processes import world_from_environment
 from proximo.runs.command_line import command_line, pasted
 from proximo.runs.folder.files import POPULATION_FILE, is_folder, read_json
 from proximo.runs.folder.records import RunFile
+from proximo.runs.folder.version_0_1 import present_fields
 from proximo.runs.folder.writing import write_json
 
 NEW_RUN = ", or choose another folder with --run-dir"  # what to do where its files cannot be written
@@ -232,7 +233,7 @@ def config_from(values: Mapping[str, Any], kind: type[Config], path: Path) -> Co
     Raises:
         FilesError: A value has a type that its field does not allow; one sentence for each.
     """
-    known = {f.name for f in fields(kind)}
+    known, values = {f.name for f in fields(kind)}, present_fields(values)
     if extra := sorted(values.keys() - known):
         warn(f"The configuration has fields that {kind.__name__} does not have: {', '.join(extra)}. They are ignored.")
     kept: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items() if name in known}
