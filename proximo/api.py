@@ -120,7 +120,7 @@ def iterations(config: str | Config | type[Config] | None = None, env: "EnvLike 
                 snapshot = it.snapshot()    # here, not later; iterations(..., state=snapshot) continues from it
                 break
 
-    For JAX, `proximo.on_jax.pure_training.make_training` gives the same training as pure functions `init` and `step`.
+    For JAX, `proximo.on_jax.pure_training.make_training` gives the same training as pure functions.
 
     Args:
         config: As in `train`.

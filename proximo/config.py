@@ -237,10 +237,10 @@ class Config:
         return self.ent_coef * (1 if self.anneal_ent == "none" else self._annealed(self.anneal_ent, iteration))
 
     def _annealed(self, schedule: str | bool, iteration: Any) -> Any:
-        """Return the factor of a schedule, from 1 towards 0; cosine as in SGDR (Loshchilov & Hutter 2017)."""
+        """Return the factor of a schedule, from 1 towards 0. The cosine is that of SGDR (Loshchilov & Hutter 2017)."""
         remaining = 1.0 - (iteration - 1 - self.iteration_shift) / (self.total_timesteps // self.batch_size)
-        cos = math.cos if isinstance(remaining, (int, float)) else remaining.__array_namespace__().cos  # of jax.numpy
-        return remaining if schedule == "linear" else 0.5 - 0.5 * cos(math.pi * remaining)
+        return remaining if schedule == "linear" else 0.5 - 0.5 * (
+            math if isinstance(remaining, float) else remaining.__array_namespace__()).cos(math.pi * remaining)
 
     def adapted_scale(self, scale: Any, approx_kl: Any) -> Any:
         """Return the next factor of learning_rate, (); both multiplied are 1e-6 to 1e-2 (as in rl_games, skrl)."""

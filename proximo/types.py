@@ -117,7 +117,7 @@ class LossInputs(NamedTuple):
 
     logprob: Array  # under the current policy
     old_logprob: Array  # under the policy that took the action
-    value: Array  # of the current network; with norm_value, this, old_value and ret are normalised
+    value: Array  # of the current network; norm_value normalises it as well as old_value and ret
     old_value: Array  # when the rollout was collected
     advantage: Array  # normalised as the configuration says
     ret: Array  # advantage (not normalised) plus old_value

@@ -171,7 +171,10 @@ def value_of(agent: Any, obs: Any, first: Array, state: tuple[Array, ...]) -> Ar
 
 
 def with_gradient(loss: Any, of_network: dict[str, Array]) -> Any:
-    """Return the loss. Differentiating it raises UsageError if it does not depend on the outputs of the network."""
+    """Return the loss. Differentiating it raises UsageError if it depends on no weight.
+
+    `of_network`, outputs of the network, depend on weights: JAX calls `forward` only if an argument does.
+    """
     @jax.custom_vjp
     def unchanged(loss: Any, of_network: Any) -> Any:
         return loss

@@ -1,7 +1,7 @@
 """Heads: features to a distribution over actions. Random numbers are arguments, keyed by streams.py."""
 
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ MASKED = -1e8  # the logit of an action that is not allowed (detail A4)
 LOG_2_PI = float(np.log(2 * np.pi))
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["logits"], meta_fields=[])  # vmap and jit may return it
 class Categorical:
     """One choice of A from `logits` (..., A), which are normalised only when a probability is needed."""
 
@@ -152,8 +153,7 @@ class MultiCategoricalHead(ActionHead):
 
 class GaussianHead(ActionHead):
     """Box actions: `network` maps features to (..., size) means. The log-deviation is a free vector that starts at
-    `log_std_init` (detail 24).
-    """
+    `log_std_init` (detail 24)."""
 
     def __init__(self, network: nnx.Module, size: int, log_std_init: float = 0.0) -> None:
         super().__init__(network, (size,), np.float32)

@@ -39,7 +39,7 @@ class Learner(NamedTuple):
     loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
     all_reduce_sum: Reduce
     divisible: bool  # whether loss and gradient of a minibatch are the sums of those of its parts
-    skips: bool = True  # whether minibatches without a valid row are left out: those of many single rows have one
+    skips: bool = True  # leave out minibatches without a valid row; False: every one is expected to have one
 
 
 def start_adam(weights: dict[str, Any]) -> Adam:

@@ -52,7 +52,8 @@ class Linear(Layer):
 def on_cpu() -> bool:
     """Return whether this process learns on a CPU."""
     settings: Any = jax.config
-    return (settings.jax_default_device or jax.devices()[0]).platform == "cpu"
+    device = settings.jax_default_device or jax.devices()[0]  # a program may set the name of a platform
+    return (device if isinstance(device, str) else device.platform) == "cpu"
 
 
 def fold_stride(x: Array, weight: Array, stride: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Training as two pure functions, for environments that are pure functions of JAX: jit, vmap and shard them freely.
+"""Training as pure functions, for environments that are pure functions of JAX: jit, vmap and shard them freely.
 
 Example:
     Eight agents, one iteration each, then a hundred iterations in one call::
@@ -12,7 +12,7 @@ Example:
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,20 +24,22 @@ from proximo.errors import UsageError
 from proximo.facts import type_problems
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
-from proximo.on_jax.parameters import initial_weights, named_parameters
+from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import make_inside_player
 from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
+from proximo.part_checks import make_complete_agent
 from proximo.problems import config_problems
 from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
 
 class Training(NamedTuple):
-    """Two pure functions that together are train() on one device."""
+    """Pure functions: `init` and `step` together are train() on one device."""
 
     init: Callable[[Array], TrainState]  # key -> state before the first iteration
     step: StepFn  # state -> (state after one more iteration, Metrics)
+    bind: Callable[[Weights], Any]  # state.adam.weights -> the agent that acts with them, an Agent
 
 
 def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
@@ -55,7 +57,8 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     `state.adam.weights`, by parameter name, in the layout of torch.
 
     Nothing stops `step` after cfg.num_iterations iterations. An annealed schedule is 0 in the next one. Afterwards a
-    linear one is negative, and a cosine increases again.
+    linear one is negative, and a cosine increases again. Nothing raises an error where a gradient is not finite: the
+    weights stay as they were before it, and `state.adam.ok` is False from then on.
 
     Args:
         cfg: The hyper-parameters.
@@ -64,13 +67,14 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
         loss_fn: See train().
 
     Raises:
-        UsageError: The configuration cannot work, or the environments are not pure functions of JAX.
+        UsageError: The configuration cannot work, the environments are not pure functions of JAX, or the network does
+            not fit their actions.
     """
     cfg = cfg.resolved()
     if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
         raise UsageError("\n".join(wrong))
-    player = make_inside_player(cfg, make_envs, make_agent, loss_fn)
-    return Training(init=partial(init_state, player), step=player.step)
+    player = make_inside_player(cfg, make_envs, partial(make_complete_agent, make_agent), loss_fn)
+    return Training(init=partial(init_state, player), step=player.step, bind=make_bind(player.agent))
 
 
 def _without_effect(cfg: Config) -> list[str]:

@@ -98,7 +98,7 @@ class History:
         latest["ret"][finished.row], latest["length"][finished.row] = finished.ret, finished.length  # later rows win
         stats = {f"losses/{name}": float(x) for name, x in metrics.losses.items()}
         stats |= {f"charts/{name}": float(x) for name, x in metrics.charts.items()}
-        stats["charts/learning_rate"] = self._cfg.learning_rate_at(iteration) * float(results.scale)
+        stats["charts/learning_rate"] = float(self._cfg.learning_rate_at(iteration)) * float(results.scale)
         if player.charts_latest:
             stats |= mean_latest(latest)
         steps, statistics = self.steps, results.statistics

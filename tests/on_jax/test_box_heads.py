@@ -1,4 +1,4 @@
-"""Acting in numpy equals acting in the compiled function, for every distribution of continuous actions."""
+"""Acting in numpy equals acting in the compiled function, for every distribution of continuous actions; distributions are trees."""
 
 import jax
 import numpy as np
@@ -39,3 +39,19 @@ def test_acting_in_numpy(kind):
     assert isinstance(found, np.ndarray) and found.dtype == np.float32 and len(np.unique(found)) == 14
     arrays = jax.numpy.asarray(obs), None, jax.numpy.zeros(7, bool), (), jax.numpy.asarray(noise)
     np.testing.assert_allclose(found, make_bind(agent)(weights).act(*arrays).action, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("space,changes", [
+    (spaces.Discrete(3), {}), (spaces.MultiDiscrete([2, 3]), {}),
+    *((spaces.Box(np.float32([-0.5, 10]), np.float32([2, 11])), changes) for changes in KINDS.values())], ids=str)
+def test_compiled_and_mapped_functions_may_return_distributions(space, changes):
+    """Against those of each row, computed without either. Of Discrete and MultiDiscrete it was a TypeError of JAX."""
+    agent = assemble(Spec((3,), np.dtype(np.float32), space), Config(hidden_sizes=(8,), **changes))
+    weights, obs = initial_weights(agent, np.random.default_rng(1)), np.random.default_rng(2).normal(size=(5, 3))
+    head = make_bind(agent)(weights).head
+    every = jax.jit(jax.vmap(lambda obs: head(obs, None)))(np.float32(obs))
+    actions = every.sample(head.noise(jax.random.key(0), 5))
+    logprob, entropy = jax.vmap(lambda dist, action: (dist.logprob(action), dist.entropy()))(every, actions)
+    for i, row in enumerate(np.float32(obs)):
+        alone = head(row, None)
+        np.testing.assert_allclose([logprob[i], entropy[i]], [alone.logprob(actions[i]), alone.entropy()], rtol=1e-4)

@@ -8,7 +8,7 @@ from jax import lax
 
 from proximo.errors import UsageError
 from proximo.on_jax.mlp import ACTIVATIONS, MLP
-from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve, times_transposed
+from proximo.on_jax.networks import ImpalaCNN, NatureCNN, convolve, on_cpu, times_transposed
 from proximo.on_jax.parameters import initial_weights, make_bind, make_numpy_bind, named_parameters
 
 
@@ -109,3 +109,16 @@ def test_named_parameters_are_those_of_flax():
 
     with pytest.raises(UsageError, match=r"takes an nnx\.Module and was given Linear\. .* model\.module\.state_dict\(\)"):
         named_parameters(torch.nn.Linear(1, 1))
+
+
+def test_the_default_device_may_be_the_name_of_a_platform():
+    """It was an AttributeError of str, because a device was expected."""
+    before = jax.config.jax_default_device
+    try:
+        for named in ("cpu", jax.local_devices(backend="cpu")[0]):
+            jax.config.update("jax_default_device", named)
+            assert on_cpu()
+        jax.config.update("jax_default_device", "gpu")  # need not be there, as long as nothing is computed
+        assert not on_cpu()
+    finally:
+        jax.config.update("jax_default_device", before)

@@ -13,6 +13,8 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
 from proximo.errors import UsageError
+from proximo.on_jax.agent import SeparateAgent
+from proximo.on_jax.distributions import CategoricalHead
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.train import train
 
@@ -132,12 +134,33 @@ def test_a_loss_of_ones_own_takes_the_shared_inputs():
     assert set(metrics.losses) == {"loss", "grad_norm", "explained_variance"}
 
 
+def test_bind_returns_the_agent_with_the_weights_of_a_state():
+    """Against the weights by name: the value of an observation of 0 depends on the biases only, which are set here."""
+    training = make_training(replace(SMALL, hidden_sizes=(3,)), make_envs, make_agent)
+    weights = training.init(jax.random.key(1)).adam.weights
+    weights |= {"critic.layers.0.bias": np.float32([0.1, 0.2, 0.3]), "critic.layers.1.bias": np.float32([0.5]),
+                "critic.layers.1.weight": np.float32([[1, 2, 3]])}
+    dist, value, state = jax.jit(lambda weights, obs: training.bind(weights)(obs, None, None, ()))(weights, np.zeros((2, 4)))
+    assert dist.sample(np.float32([[0, 9], [9, 0]])).tolist() == [1, 0] and state == ()
+    np.testing.assert_allclose(value, np.full(2, np.tanh([0.1, 0.2, 0.3]) @ [1, 2, 3] + 0.5), rtol=1e-6)
+
+
 @pytest.mark.parametrize("change,sentence", [({"engine": "gym"}, "is not simulated inside the compiled function"),
                                              ({"num_minibatches": 3}, "num_minibatches=3"),
                                              ({"num_seeds": "three"}, "^num_seeds='three' is not allowed[^\n]*$")])
 def test_what_cannot_work_is_refused(change, sentence):
     with pytest.raises(UsageError, match=sentence):
         make_training(replace(SMALL, **change), make_envs, make_agent)
+
+
+def test_a_head_for_other_actions_is_refused():
+    """It was trained: actions that the environments do not have were taken for others."""
+    def with_five_actions(spec, cfg):
+        agent = make_agent(spec, cfg)
+        return SeparateAgent(agent.critic, CategoricalHead(agent.head.network, 5))
+
+    with pytest.raises(UsageError, match=r"num_actions=5, and the actions are Discrete\(2\)"):
+        make_training(SMALL, make_envs, with_five_actions)
 
 
 def test_settings_without_effect_are_refused_together():

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,16 @@ from flax import nnx
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
+from proximo.on_jax.advance import Results
 from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.assemble import make_head
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import make_bind
 from proximo.on_jax.setup import set_up
-from proximo.on_jax.train import train
+from proximo.on_jax.train import History, train
 from proximo.on_jax.train_group import train_group
+from proximo.on_jax.train_step import Metrics
+from proximo.protocols import Episode
 from tests.support.runs import rows
 from tests.support.runs import train as train_line
 
@@ -178,6 +182,20 @@ def test_target_kl_stops_and_annealing_reaches_the_end():
     (it, kept, _), *_ = run(replace(stopped, total_timesteps=128))
     assert int(kept["adam"][".step"]) == SMALL.num_minibatches, "the first epoch runs, the second does not"
     assert it.stats["charts/learning_rate"] == SMALL.learning_rate
+
+
+def test_the_rate_of_a_schedule_in_jax_is_a_number():
+    """It was an array of JAX, which json refuses."""
+    class Halved(Config):
+        def learning_rate_at(self, iteration):
+            return jnp.where(iteration > 2, 0.5, 1.0) * self.learning_rate
+
+    nothing = np.zeros((1, 1), np.int32)
+    results = Results(Metrics({}, {}, Episode(nothing == 1, nothing, nothing), np.ones(1, int)), True, np.ones(()), None)
+    player = SimpleNamespace(charts_latest=False, envs=SimpleNamespace(players=()), normalizer=SimpleNamespace(spec=None),
+                             keeps_state=True)
+    stats = History(Halved(learning_rate=0.25, num_envs=1), None).add(3, results, player, lambda: None).stats
+    assert json.dumps(stats) == '{"charts/learning_rate": 0.125}'
 
 
 def test_numbers_that_are_not_finite_end_the_run_and_move_nothing():

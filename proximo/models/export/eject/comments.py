@@ -7,7 +7,8 @@ TOPICS = {"recurrent": "memory", "rank": "world", "ranks": "world", "mask": "mas
           "filler": "valid", "valid": "valid", "self-play": "players", "resume": "restore", "snapshot": "restore",
           "compile": "compile", "compiled": "compile", "JAX": "jax", "frameworks": "jax", "RPO": "rpo",
           "target_kl": "target_kl", "`orthogonal`": "orthogonal ", "mask_size": "mask_size",
-          "checkpoint": "restore", "processes": "world", "evaluates": "evaluates_later"}
+          "checkpoint": "restore", "processes": "world", "evaluates": "evaluates_later", "cosine": "cosine",
+          "norm_value": "norm_value"}
 
 
 def absent_topics(code: str) -> str:
@@ -49,7 +50,7 @@ def tidy_comments(text: str, code: str) -> str:
         code: All names of the program.
     """
     text = re.sub(r"  # type: ignore.*", "", text)
-    text = re.sub(r" \(docs/[^)]*\)(?=\n|$)", "", text)
+    text = re.sub(r" \((?:docs|benchmarks)/[^)]*\)(?=\n|$)", "", text)
     text = re.sub(r"(?<=  # )[^\n]*", lambda match: _tidy_comment(match[0], code), text)
     return re.sub(r"  # *(?=\n|$)", "", text)
 

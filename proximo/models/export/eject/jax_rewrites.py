@@ -49,6 +49,7 @@ def playing() -> Rewrites:
             ("map_rows(lambda obs, mask, action: self.head(obs, mask).logprob(action), obs[:-1], mask, action)",
              "self.head(obs[:-1], mask).logprob(action)"),
             ("map_rows(lambda obs: self.critic(obs).squeeze(-1), obs)", "self.critic(obs).squeeze(-1)")),
+        "Categorical": ((definition_text("proximo.on_jax.distributions", "Categorical").partition("class ")[0], ""),),
         "CategoricalHead": (
             ("        logits = self.network(features)\n        return Categorical(mask_logits(logits, mask))",
              "        return Categorical(self.network(features))"),

@@ -92,7 +92,8 @@ def short_docstring(name: str, node: ast.FunctionDef | ast.ClassDef, text: str, 
     if sentence := SENTENCES.get(name, SENTENCES.get(node.name)):
         return f'"""{sentence}"""'
     kept = re.split(r"\n\n +(?:Args|Returns|Raises|Attributes):\n", text)[0].rstrip().removesuffix('"""')
-    kept = re.sub(r" \((?:\w+\.py|docs/[^)]*)\)|; (?:Usage|Env|Numbers|Files|Peer)Error [^.;]*", "", kept)
+    kept = re.sub(r" \((?:\w+\.py|(?:docs|benchmarks)/[^)]*)\)", "", kept)
+    kept = re.sub(r"; (?:Usage|Env|Numbers|Files|Peer)Error [^.;]*", "", kept)
     margin = " " * node.body[0].col_offset
     if (fewer := without_topics(kept, code)) != kept:
         kept = f"\n\n{margin}".join(textwrap.fill(" ".join(one.split()), WIDTH - 3, initial_indent=margin,

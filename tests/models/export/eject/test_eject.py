@@ -57,6 +57,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+def statements_without_effect(path):
+    """Expressions whose value nobody reads: what is left of a name that the variant does not use."""
+    used = ast.Constant, ast.Call, ast.Yield
+    return [ast.unparse(node) for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Expr) and not isinstance(node.value, used)]
+
+
 def rarely(cases):
     """Mark cases that only `make eject` runs."""
     return [pytest.param(*case, marks=() if ALL else pytest.mark.skip(reason="make eject")) for case in cases]
@@ -139,6 +146,7 @@ def test_three_iterations_have_the_weights_of_the_library(variant, tmp_path, req
     assert ruff(path) == (0, "All checks passed!\n")
     assert len(path.read_text().splitlines()) <= MOST_LINES[variant]
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
+    assert statements_without_effect(path) == []
     assert ejected_hash(path, tmp_path) == library_hash(variant, settings)
     lines = ("--total-timesteps 1", "--num-minibatches 7", "--num-envs 0")[:3 if variant == "ppo" else 1]
     refused = subprocess.run([sys.executable, "-c", REFUSED, str(path), *lines], cwd=tmp_path, capture_output=True, text=True)
@@ -158,6 +166,7 @@ def test_three_iterations_on_jax_have_the_weights_of_the_library(changes, tmp_pa
     assert ruff(path) == (0, "All checks passed!\n")
     assert len(path.read_text().splitlines()) <= 750
     assert "proximo." not in path.read_text() and "import proximo" not in path.read_text()
+    assert statements_without_effect(path) == []
     expected = library_hash("ppo", settings)
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     assert ejected_hash(path, tmp_path) == expected
