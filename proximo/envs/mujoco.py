@@ -82,7 +82,8 @@ def make_mujoco_rows(source: EnvSource, autoreset: str, seeds: Sequence[int], fi
 def pass_on_warnings(name: str) -> None:
     """Let each warning of MuJoCo about Gymnasium's environments be one message of this program.
 
-    MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder.
+    MuJoCo itself prints it for every environment, and appends it to MUJOCO_LOG.TXT in the current folder. The time of
+    the simulation, with which it ends, is left out: each time would be a message of its own.
     """
     entry = str(getattr(registry.get(name), "entry_point", ""))
     if not entry.startswith("gymnasium.envs.mujoco.") or not importlib.util.find_spec("mujoco"):
@@ -92,4 +93,4 @@ def pass_on_warnings(name: str) -> None:
     except Exception as error:
         raise EnvError(f"{name} could not be made: {with_place(error)}{gl_advice(error)}") from error
     if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.strip()}"))
+        mujoco.set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text.partition(' Time = ')[0].strip()}"))

@@ -92,7 +92,7 @@ def _mode_problem(cfg: Config, mode: str | None) -> list[str]:
 
 def _forget_unfinished_start(base: Path, found: list[Path]) -> list[Path]:
     """Return the folders of several runs; none, if a process was killed before all of them were written."""
-    if any((folder / "metrics.csv").exists() for folder in found):
+    if any(has_begun(folder) for folder in found):
         return found
     with locked(*found):
         for folder in found:

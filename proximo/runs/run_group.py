@@ -14,7 +14,7 @@ from proximo.runs.command_line import pasted
 from proximo.runs.folder.checkpoint import checkpoints, load_tree
 from proximo.runs.folder.files import is_folder, is_number, read_json
 from proximo.runs.folder.records import Checkpoint, SweepFile
-from proximo.runs.folder.run import NEW_RUN, SWEEP, Run, forget_run, run_folder, write_config
+from proximo.runs.folder.run import NEW_RUN, SWEEP, Run, forget_run, has_begun, run_folder, write_config
 from proximo.runs.folder.writing import write_json
 
 Members = Mapping[str, Mapping[str, Any]]  # name of the folder of each run -> the fields in which it differs
@@ -75,7 +75,7 @@ def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
 
 def forget_start(folder: Path, runs: Sequence[Run]) -> None:
     """Remove the files of runs that could not start: of those without a logged iteration. Only rank 0 removes."""
-    if world_from_environment().rank > 0 or any((run.folder / "metrics.csv").exists() for run in runs):
+    if world_from_environment().rank > 0 or any(has_begun(run.folder) for run in runs):
         return
     (folder / SWEEP).unlink(missing_ok=True)
     for run in runs:

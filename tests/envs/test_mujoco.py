@@ -13,7 +13,7 @@ import proximo
 from proximo.envs.calls import call_envs
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_source import EnvSource
-from proximo.envs.mujoco import make_mujoco, make_mujoco_rows
+from proximo.envs.mujoco import make_mujoco, make_mujoco_rows, pass_on_warnings
 from proximo.envs.render import use_egl_when_headless
 from proximo.envs.state.check import same_steps
 from proximo.errors import UsageError, warn_once
@@ -66,6 +66,27 @@ def test_a_warning_of_mujoco_is_one_message(tmp_path, monkeypatch, capfd, caplog
     (message,) = (record.getMessage() for record in caplog.records)
     assert message.startswith("MuJoCo: compiler attribute 'settotalmass' is deprecated")
     assert "".join(capfd.readouterr()) in ("", f"proximo: {message}\n") and not list(tmp_path.iterdir())
+
+
+def test_a_simulation_that_becomes_unstable_again_is_no_other_message(caplog):
+    """MuJoCo ends the warning with the time of the simulation, which is another one in each episode."""
+    warn_once.cache_clear()
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(None)
+    try:
+        pass_on_warnings("HalfCheetah-v5")
+        env = gymnasium.make("HalfCheetah-v5")
+        for steps in (1, 2, 3):
+            env.reset(seed=steps)
+            for _ in range(steps):
+                env.step(np.zeros(6, np.float32))
+            env.unwrapped.data.qvel[:] = 1e12
+            env.step(np.zeros(6, np.float32))
+        env.close()
+    finally:
+        mujoco.set_mju_user_warning(before)
+    messages = [record.getMessage() for record in caplog.records if "unstable" in record.getMessage()]
+    assert messages == ["MuJoCo: Nan, Inf or huge value in QVEL at DOF 0. The simulation is unstable."]
 
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v4", "Ant-v4", "Ant-v5", "Humanoid-v4", "Reacher-v5"])

@@ -6,6 +6,7 @@ code 5 or changes nothing.
 """
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from tests.support.crash_points import KILLED
 from tests.support.faults import DEEP
 
 pytestmark = pytest.mark.area("Crash points")
+TERMINATED = 128 + signal.SIGTERM
 
 
 def points(place, mode, first, every):
@@ -36,6 +38,18 @@ def test_a_run_that_is_killed_at_a_file_operation(mode, tmp_path, cases):
         assert (point["first"], point["second"], point["traceback"], point["model"]) == (KILLED, 0, "", True), point
         assert {key: point[key] for key in ("weights", "lines", "left")} == {
             key: reference[key] for key in ("weights", "lines", "left")}, point
+
+
+def test_a_run_that_gets_sigterm_at_a_file_operation(tmp_path, cases):
+    """It ends in order: after the iteration that is being saved, or at once where none has ended."""
+    reference, rest = points(tmp_path, "term", 1 if DEEP else 5, 1 if DEEP else 29)
+    for point in rest:
+        cases()
+        assert point["first"] in (0, TERMINATED) and point["second"] == 0, point
+        assert not point["traceback"] and point["model"], point
+        assert {key: point[key] for key in ("weights", "lines", "left")} == {
+            key: reference[key] for key in ("weights", "lines", "left")}, point
+    assert {point["first"] for point in rest} == {0, TERMINATED}, rest
 
 
 @pytest.mark.parametrize("mode", ["full", pytest.param("broken", marks=pytest.mark.faults)])

@@ -4,8 +4,8 @@
 
 One process imports everything once and forks one child for each point, so that a point costs no start of Python. The child
 trains; at its n-th operation on the folder of the run it ends at once (`before`, `after`, or `half`: with half of the bytes
-of a file of tensors), or the operation raises OSError (`full`, `broken`). A second child runs the same command with
---resume auto. Each point is printed as a line of JSON: the number, the operation, how both ended, and what is left.
+of a file of tensors), it gets SIGTERM (`term`), or the operation raises OSError (`full`, `broken`). A second child runs the
+same command with --resume auto. Each point is printed as a line of JSON: the number, the operation, how both ended, and what is left.
 """
 
 import builtins
@@ -15,6 +15,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def interpose(folder, number, mode):
             if count[0] != number:
                 return function(*args, **keywords)
             (folder.parent / "operation").write_text(name)
+            if mode == "term":
+                os.kill(os.getpid(), signal.SIGTERM)
+                return function(*args, **keywords)
             if mode in ERRORS:
                 raise OSError(ERRORS[mode], os.strerror(ERRORS[mode]), str(args[0])[:200])
             try:

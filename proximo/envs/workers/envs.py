@@ -27,6 +27,24 @@ from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
 
 POLL_SECONDS = 1.0  # between two checks of the processes while waiting for their answers
+MOST_SECONDS = 2 * POLL_SECONDS  # that one wait counts; more have passed where this process could not run
+
+
+class TimeLeft:
+    """The time that workers have to answer. While all processes are stopped, such as by Ctrl-Z, it does not pass.
+
+    Args:
+        seconds: How much there is.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._seen = seconds, time.monotonic()
+
+    def seconds(self) -> float:
+        """Return how much is left. Call it every POLL_SECONDS or more often."""
+        now = time.monotonic()
+        self._left, self._seen = self._left - min(now - self._seen, MOST_SECONDS), now
+        return max(self._left, 0.0)
 
 
 class WorkerEnvs:
@@ -117,18 +135,18 @@ class WorkerEnvs:
 
     def _watch(self, vector: "AsyncVectorEnv[Any, Any]") -> None:
         """Wait until every worker has answered. Raise EnvError for one that was stopped or takes too long."""
-        end = time.monotonic() + self._timeout
+        left = TimeLeft(self._timeout)
         for k in range(len(vector.processes)):
-            self.wait_for_answer(vector, k, end)
+            self.wait_for_answer(vector, k, left)
 
-    def wait_for_answer(self, vector: "AsyncVectorEnv[Any, Any]", k: int, end: float) -> None:
-        """Wait until worker k has answered, or has ended, or `time.monotonic()` is `end`; see _watch."""
+    def wait_for_answer(self, vector: "AsyncVectorEnv[Any, Any]", k: int, left: TimeLeft) -> None:
+        """Wait until worker k has answered, or has ended, or no time is left; see _watch."""
         pipe, stopped = vector.parent_pipes[k], 0
-        while not pipe.poll(min(POLL_SECONDS, max(end - time.monotonic(), 0))):
+        while not pipe.poll(min(POLL_SECONDS, left.seconds())):
             stopped = stopped + 1 if is_stopped(vector.processes[k].pid) else 0
             if stopped == 2:  # seen twice: this is not a Ctrl-Z for all processes that has just ended
                 raise self.fault(k, "was stopped by a signal (SIGSTOP)")
-            if time.monotonic() >= end:
+            if left.seconds() == 0:
                 slow = "environments need" if self._time else "environments, which are made now, need"
                 own = "" if self._time else f". {OWN_PORT.removesuffix('.')}"
                 raise self.fault(k, f"did not answer within {self._timeout:g} s. Increase --env-timeout if its "

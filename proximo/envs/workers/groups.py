@@ -1,11 +1,10 @@
 """Worker processes in groups, each of which is stepped on its own (`--env-groups G`)."""
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from proximo.envs.workers.envs import WorkerEnvs
+from proximo.envs.workers.envs import TimeLeft, WorkerEnvs
 from proximo.envs.workers.process import MakeRows
 from proximo.protocols import Step
 
@@ -30,10 +29,10 @@ class GroupedWorkers(WorkerEnvs):
 
     def receive(self, group: int) -> Step:
         self._time += group == 0
-        workers, end, answers = self._workers(group), time.monotonic() + self._timeout, []
+        workers, left, answers = self._workers(group), TimeLeft(self._timeout), []
         with self._guarded() as vector:
             for k in workers:
-                self.wait_for_answer(vector, k, end)
+                self.wait_for_answer(vector, k, left)
                 answers.append(vector.parent_pipes[k].recv())
             return self.join_answers(vector, workers.start, answers)
 

@@ -1,7 +1,6 @@
 """Worker processes that are replaced when they die or stall (`--restart-envs N`)."""
 
 import multiprocessing
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +13,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from proximo.envs.state.kept_attributes import READING, KeptAttributes
 from proximo.envs.workers.ends import find_dead, kill_all
-from proximo.envs.workers.envs import WorkerEnvs
+from proximo.envs.workers.envs import TimeLeft, WorkerEnvs
 from proximo.envs.workers.process import MakeRows, run_worker
 from proximo.envs.workers.search_path import trusted_modules
 from proximo.errors import EnvError, ProximoError, warn
@@ -90,10 +89,10 @@ class RestartedWorkers(WorkerEnvs):
             for k in asked:
                 with suppress(OSError):  # it has ended; receiving says so too
                     vector.parent_pipes[k].send(commands[k])
-            lost, end = dict[int, Exception](), time.monotonic() + self._timeout
+            lost, left = dict[int, Exception](), TimeLeft(self._timeout)
             for k in asked:
                 try:
-                    self.wait_for_answer(vector, k, end)
+                    self.wait_for_answer(vector, k, left)
                     answers[k] = vector.parent_pipes[k].recv()
                 except (EOFError, OSError, EnvError) as error:
                     lost[k] = error
@@ -167,7 +166,7 @@ class RestartedWorkers(WorkerEnvs):
     def _ask(self, vector: "AsyncVectorEnv[Any, Any]", k: int, name: str, *arguments: Any) -> Any:
         """Call a method of the Bundle of one worker."""
         vector.parent_pipes[k].send(("_call", (name, arguments, {})))
-        self.wait_for_answer(vector, k, time.monotonic() + self._timeout)
+        self.wait_for_answer(vector, k, TimeLeft(self._timeout))
         answer, success = vector.parent_pipes[k].recv()
         if not success:
             raise self.fault(k, f"could not call {name}")

@@ -96,8 +96,9 @@ def _lock(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if _is_file_at(path, file):
-                path.unlink()
+            with suppress(OSError):  # the disk has become read-only: the error of the run must be seen, not this one
+                if _is_file_at(path, file):
+                    path.unlink()
 
 
 def _open_locked(path: Path) -> IO[str]:

@@ -143,7 +143,7 @@ def written_files(folder: Path) -> list[Path]:
 
 def forget_run(folder: Path) -> None:
     """Remove the config.json of a run that could not start."""
-    if not (folder / "metrics.csv").exists():
+    if not has_begun(folder):
         (folder / "config.json").unlink(missing_ok=True)
 
 

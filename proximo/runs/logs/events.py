@@ -5,6 +5,7 @@ A file is a sequence of records: length (8 bytes), its checksum, a protobuf `Eve
 """
 
 import math
+import re
 import struct
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 CRC_CHUNK = 1024  # bytes that a table of 32 KiB covers at once
 HISTOGRAM_BINS = 30
+STAMP = r"events\.out\.tfevents\.(\d{1,10})\."  # begins the name of a file: when it was made, in seconds
 
 
 def _varint(number: int) -> bytes:
@@ -88,8 +90,10 @@ class EventFile:
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        nth = len(list(folder.glob("events.out.tfevents.*")))
-        self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{nth:04d}.proximo"
+        earlier = [path.name for path in folder.glob("events.out.tfevents.*")]
+        nth, seconds = len(earlier), [int(found[1]) for name in earlier if (found := re.match(STAMP, name))]
+        stamp = max([int(time.time()), *seconds])  # TensorBoard reads files in the order of their names
+        self.path = folder / f"events.out.tfevents.{stamp:010d}.{nth:04d}.proximo"
         self._file = open(self.path, "xb", buffering=1 << 17)  # noqa: SIM115
         self._table = crc32c_table()
         self._tags: dict[str, bytes] = {}

@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +28,7 @@ from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.gym_source import EnvSource, finish_env
 from proximo.envs.state.check import same_steps
-from proximo.envs.workers.envs import WorkerEnvs
+from proximo.envs.workers.envs import TimeLeft, WorkerEnvs
 from proximo.envs.workers.process import restart_seeds, run_worker
 from proximo.errors import EnvError, UsageError
 from tests.support.probes import Probe
@@ -316,6 +317,24 @@ def test_signals_from_outside(number, words):
     os.kill(pids[1], number)
     message, seconds = play_until_fault(envs)
     assert "environments 2-3" in message and words in message and seconds < 6 and have_ended(pids)
+
+
+@pytest.mark.parametrize(("passed", "polls"), [(1.0, 60), (100_000.0, 30)])
+def test_time_in_which_all_processes_are_stopped_does_not_count(passed, polls, monkeypatch):
+    """A worker has 60 s. A wait of one second that takes longer, as after Ctrl-Z and `fg` a day later, counts as two."""
+    clock, asked = [0.0], []
+
+    def poll(seconds):
+        asked.append(seconds)
+        clock[0] += passed
+        return False
+
+    vector = SimpleNamespace(parent_pipes=[SimpleNamespace(poll=poll)], processes=[SimpleNamespace(pid=os.getpid())])
+    envs = SimpleNamespace(_timeout=60.0, _time=1, fault=lambda k, cause: EnvError(cause))
+    with monkeypatch.context() as patched, pytest.raises(EnvError, match="did not answer within 60 s"):
+        patched.setattr(time, "monotonic", lambda: clock[0])
+        WorkerEnvs.wait_for_answer(envs, vector, 0, TimeLeft(60.0))
+    assert asked == [1.0] * polls
 
 
 def test_a_worker_that_is_lost_before_training_is_told_so():

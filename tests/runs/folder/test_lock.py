@@ -1,5 +1,6 @@
 """One writer per run folder: real processes that train, resume and are killed."""
 
+import errno
 import json
 import os
 import signal
@@ -70,6 +71,20 @@ def test_a_lock_is_held_once_also_within_a_process(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with locked(tmp_path), locked(tmp_path / "none"):
         assert not (tmp_path / "none").exists()
+
+
+def test_a_disk_that_becomes_read_only_does_not_hide_the_error_of_the_run(tmp_path, monkeypatch):
+    """The lock file cannot be removed then. The lock itself ends with its process, or here."""
+    def refuse(path, missing_ok=False):
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with pytest.raises(FilesError, match="checkpoint"), locked(tmp_path):
+        monkeypatch.setattr(Path, "unlink", refuse)
+        raise FilesError("the checkpoint could not be written")
+    monkeypatch.undo()
+    with locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_file_that_its_holder_has_just_removed_is_no_lock(tmp_path, monkeypatch):

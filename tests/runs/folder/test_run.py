@@ -12,7 +12,7 @@ from proximo.catalog import config_class
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
-from proximo.runs.folder.run import Run, config_from, read_config, run_folder, write_config
+from proximo.runs.folder.run import Run, config_from, forget_run, read_config, run_folder, write_config
 from proximo.variants import Atari
 from tests.support.full_disk import full_disk
 
@@ -38,6 +38,16 @@ def test_the_name_of_an_experiment_cannot_lead_out_of_the_folder_of_runs(name, t
     assert f"exp_name={name} is not a name." in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert run_folder(Config(env_id=r"..\..\x", exp_name="a")).parent.name == "runs"
+
+
+@pytest.mark.parametrize("kept", ["checkpoints/00000004", "metrics.csv", ""])
+def test_a_run_that_has_begun_is_not_forgotten(kept, tmp_path):
+    """Also where its log was removed: without config.json, its checkpoints could not be used."""
+    write_config(Run(tmp_path, Config(run_dir=str(tmp_path)), "ppo"))
+    if kept:
+        (tmp_path / kept).mkdir(parents=True)
+    forget_run(tmp_path)
+    assert (tmp_path / "config.json").exists() == bool(kept)
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -371,6 +371,19 @@ def test_a_histogram_has_the_finite_values(tmp_path):
     assert (event.step, event.histogram_value.num, event.histogram_value.sum) == (1, 2, 4)
 
 
+def test_a_clock_that_goes_back_does_not_change_the_order_of_the_files(tmp_path, monkeypatch):
+    """TensorBoard reads them in the order of their names, in which is the time; another program's file is there too."""
+    for step, seconds in ((1, 1_700_000_000), (2, 1_600_000_000), (3, 1_500_000_000)):
+        monkeypatch.setattr(time, "time", lambda seconds=seconds: float(seconds))
+        events = EventFile(tmp_path, step)
+        events.scalars(step, {"loss": float(step)})
+        events.close()
+        (tmp_path / "events.out.tfevents.of-another-program").touch()
+    reader = EventAccumulator(str(tmp_path))
+    reader.Reload()
+    assert [event.step for event in reader.Scalars("loss")] == [1, 2, 3]
+
+
 def test_wandb_has_a_run_for_each_of_several_that_train_together(tmp_path, monkeypatch):
     """Its default gives the run that the process has begun before."""
     pytest.importorskip("wandb")
