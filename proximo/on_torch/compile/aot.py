@@ -41,7 +41,8 @@ TensorFunction = Callable[..., Sequence[Tensor]]
 FEW_ROWS = 8
 FEW_COLUMNS = 4
 FEW_TERMS = 2048
-WAY = f"{FORMAT} {INDUCTOR_OPTIONS} {FEW_ROWS_OPTIONS} {STACK_OPTIONS} {FEW_ROWS} {FEW_COLUMNS} {FEW_TERMS}"  # how libraries are built
+# How libraries are built.
+WAY = f"{FORMAT} {INDUCTOR_OPTIONS} {FEW_ROWS_OPTIONS} {STACK_OPTIONS} {FEW_ROWS} {FEW_COLUMNS} {FEW_TERMS}"
 
 
 def unsupported_reason() -> str | None:
