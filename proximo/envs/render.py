@@ -34,13 +34,13 @@ def _is_headless() -> bool:
 
 
 def draw_without_window() -> None:
-    """Let SDL (pygame) draw without a window if no driver was chosen. Call it before pygame is initialised.
+    """Let SDL (pygame) draw without a window if no driver was chosen and there is no screen.
 
-    With the driver "dummy", highway-env returns black pictures. SDL has "offscreen" since pygame 2.5, on Linux.
+    Call it before pygame is initialised. With a screen, the program may show windows of its own (render_mode="human").
+    With the driver "dummy", highway-env returns black pictures. SDL has "offscreen" since pygame 2.5.
     """
-    if "SDL_VIDEODRIVER" not in os.environ:
-        modern = sys.platform == "linux" and _pygame_version() >= (2, 5)
-        os.environ["SDL_VIDEODRIVER"] = "offscreen" if modern else "dummy"
+    if _is_headless() and "SDL_VIDEODRIVER" not in os.environ:
+        os.environ["SDL_VIDEODRIVER"] = "offscreen" if _pygame_version() >= (2, 5) else "dummy"
 
 
 def _pygame_version() -> tuple[int, ...]:
@@ -87,8 +87,7 @@ def render_env(env: Any) -> np.ndarray | None:
     object without the base class of Gymnasium may lack `unwrapped` and `metadata`. A program's own function has made
     the environment without draw_without_window(): without a screen, SDL then writes an error to the terminal.
     """
-    if _is_headless():
-        draw_without_window()
+    draw_without_window()
     bare = getattr(env, "unwrapped", env)
     mode = getattr(bare, "render_mode", None)
     if mode is None and "rgb_array" in (getattr(bare, "metadata", None) or {}).get("render_modes", ()):

@@ -42,7 +42,7 @@ def test_a_frame_skip_divides_the_speed():
 
 @pytest.mark.parametrize(("platform", "versions", "driver"), [
     ("linux", {"pygame-ce": "2.5.8"}, "offscreen"), ("linux", {"pygame": "2.6.1"}, "offscreen"),
-    ("linux", {"pygame": "2.1.3.dev8"}, "dummy"), ("linux", {}, "dummy"), ("darwin", {"pygame-ce": "2.5.8"}, "dummy")])
+    ("linux", {"pygame": "2.1.3.dev8"}, "dummy"), ("linux", {}, "dummy"), ("darwin", {"pygame-ce": "2.5.8"}, None)])
 def test_the_driver_of_sdl(platform, versions, driver, monkeypatch):
     """What draws nothing under "dummy", such as highway-env, draws; where SDL has no other driver, it stays."""
     def version(package):
@@ -52,10 +52,25 @@ def test_the_driver_of_sdl(platform, versions, driver, monkeypatch):
 
     monkeypatch.setattr(render.sys, "platform", platform)
     monkeypatch.setattr(render, "version", version)
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x")
-    monkeypatch.delenv("SDL_VIDEODRIVER")
+    without_screen(monkeypatch)
     draw_without_window()
-    assert os.environ["SDL_VIDEODRIVER"] == driver
+    assert os.environ.get("SDL_VIDEODRIVER") == driver
+
+
+def without_screen(monkeypatch):
+    """Remove what names a screen or a driver of SDL; what is set later is removed when the test ends."""
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(name, "x")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("screen", ["DISPLAY", "WAYLAND_DISPLAY"])
+def test_with_a_screen_sdl_has_its_own_driver(screen, monkeypatch):
+    """A program that trains and then shows an environment with render_mode="human" sees a window."""
+    without_screen(monkeypatch)
+    monkeypatch.setenv(screen, ":0")
+    draw_without_window()
+    assert "SDL_VIDEODRIVER" not in os.environ
 
 
 def test_the_users_driver_of_sdl_stays(monkeypatch):
