@@ -105,7 +105,7 @@ def test_the_reward_of_a_filler_row_changes_nothing(framework, change):
 
 
 @pytest.mark.parametrize(("processes", "cause"), [
-    (1, "the state of CartPole-v1 cannot be saved"), (2, "the checkpoints of 2 processes do not contain their environments")])
+    (1, "The state of CartPole-v1 cannot be saved"), (2, "The checkpoints of 2 processes do not contain their environments")])
 def test_what_is_made_again_is_said_with_its_cause_and_its_interval(processes, cause, capsys):
     announce_rebuilds(Config(num_steps=16, checkpoint_every=30), processes)
     assert f"{cause}. The environments are made again every 30 iterations (480 steps of each)" in capsys.readouterr().err

@@ -25,8 +25,8 @@ from proximo.errors import UsageError, notify, warn, warn_once
 
 def announce_rebuilds(cfg: Config, processes: int) -> None:
     """Log how often environments that are not part of checkpoints are made again."""
-    cause = f"the state of {cfg.env_id} cannot be saved" if processes == 1 else \
-        f"the checkpoints of {processes} processes do not contain their environments"
+    cause = f"The state of {cfg.env_id} cannot be saved" if processes == 1 else \
+        f"The checkpoints of {processes} processes do not contain their environments"
     notify(f"{cause}. The environments are made again every {cfg.checkpoint_every} iterations "
            f"({cfg.checkpoint_every * cfg.num_steps:,} steps of each), so that a resumed run equals an uninterrupted "
            "one if seed and actions determine the steps. Longer episodes do not reach their end: if there are any, "
