@@ -30,7 +30,8 @@ FORMAT = 5
 INDUCTOR_OPTIONS = {"compile_threads": 1, "realize_opcount_threshold": 4, "cpp.use_decompose_tanh": True,
                     "cpp.vec_isa_ok": True, "aot_inductor.precompile_headers": False}
 # A function whose temporary arrays take at most STACK_BYTES in all keeps them on the stack: acting in four environments
-# takes 14 instead of 21 us. The headers for it double the time of the C++ compiler, also where arrays are too large.
+# takes 14 instead of 21 us. The C++ compiler needs three times as long for the headers of this, also where the arrays
+# are too large for it.
 STACK_OPTIONS = {"aot_inductor.allow_stack_allocation": True}
 STACK_BYTES = 100 * 1024  # of inductor
 # Without a product for a library, the rows are few. A first layer, which reads weights with a stride, is then faster
