@@ -74,7 +74,7 @@ def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
 
 
 def forget_start(folder: Path, runs: Sequence[Run]) -> None:
-    """Remove the files of runs that could not start: of those without a logged iteration. Only rank 0 removes."""
+    """Remove the files of runs that could not start: of those without a finished iteration. Only rank 0 removes."""
     if world_from_environment().rank > 0 or any(has_begun(run.folder) for run in runs):
         return
     (folder / SWEEP).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from proximo.errors import FilesError
 from proximo.runs.folder.checkpoint import checkpoints, remove_checkpoints
 from proximo.runs.folder.run import Run, write_config
 from proximo.runs.restart import start_or_resume
+from proximo.runs.run_group import forget_start
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, rows, same_logs, same_weights, terminate, train
 
 AUTO = ("--resume", "auto")
@@ -169,15 +170,18 @@ def test_a_run_that_has_not_begun_is_no_part_of_several_seeds(tmp_path, capsys):
     assert (run / "config.json").read_text() == record
 
 
-def test_several_runs_of_which_one_has_begun_stay_as_they_are(tmp_path):
-    """Fewer than the command has: they are not what a start has left that was killed."""
+@pytest.mark.parametrize("kept", ["metrics.csv", "checkpoints/00000004/tree.json"])
+def test_several_runs_of_which_one_has_begun_stay_as_they_are(kept, tmp_path):
+    """Fewer than the command has: they are not what a start has left that was killed. Also where the log is missing."""
     group = tmp_path / "group"
     cfg = Config(framework="jax", engine="jax", run_dir=str(group), num_seeds=3)
     for name in ("seed-1", "seed-2"):
         (group / name).mkdir(parents=True)
         write_config(Run(group / name, replace(cfg, num_seeds=1, seed=int(name[-1]), run_dir=str(group / name)), "ppo"))
-    (group / "seed-1" / "metrics.csv").write_text("iteration,global_step,seconds\n")
+    (group / "seed-1" / kept).parent.mkdir(parents=True, exist_ok=True)
+    (group / "seed-1" / kept).write_text("iteration,global_step,seconds\n")
     before = {path: path.read_bytes() for path in group.rglob("*") if path.is_file()}
+    forget_start(group, [Run(group / name, cfg, "ppo") for name in ("seed-1", "seed-2")])
     with pytest.raises(proximo.UsageError, match="num_seeds=3 was given, but the run has num_seeds=2"):
         start_or_resume(cfg, "ppo", mode="auto")
     assert {path: path.read_bytes() for path in group.rglob("*") if path.is_file()} == before
