@@ -205,8 +205,10 @@ def _log(level: int, sentence: str) -> None:
 USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
         "make_agent": "Pass (spec, cfg) -> the network (docs/add-a-network.md).",
         "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md).",
-        "set_up": "Pass (cfg, make_envs, make_agent, loss_fn, state) -> what proximo.on_torch.setup.set_up returns for "
-                  "them, with other parts (docs/add-a-loss.md)."}
+        "set_up": "Pass (cfg, make_envs, make_agent, loss_fn, state) -> what set_up of proximo.on_torch.setup, or for "
+                  "JAX of proximo.on_jax.setup, returns for them (docs/add-a-loss.md).",
+        "change_learner": "Pass (learner) -> learner._replace(...), a Learner of proximo.on_jax.learner with other "
+                          "functions (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:

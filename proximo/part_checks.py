@@ -37,26 +37,26 @@ def call_loss(loss_fn: Callable[..., Any], batch: Any, cfg: Config) -> Any:
         raise UsageError(f"The loss function raised {with_place(error)}. Correct loss_fn.") from error
 
 
-def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config) -> None:
-    """Raise UsageError unless a loss function returns the loss and statistics, each a `scalar` with no axis."""
+def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config, function: str = "The loss function") -> None:
+    """Raise UsageError unless a function returns the loss and statistics, each a `scalar` with no axis."""
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-        raise UsageError(f"The loss function returns {_shown(found)}. Return the loss, and a dict of statistics.")
+        raise UsageError(f"{function} returns {_shown(found)}. Return the loss, and a dict of statistics.")
     (loss, stats), tensors = found, hasattr(scalar, "detach")
     need = f"It must be {'a tensor' if tensors else 'an array'} with one number, such as a mean."
-    wrong = [f"The loss function returns {name}={_shown(x)}. {need}" for name, x in (("the loss", loss), *stats.items())
+    wrong = [f"{function} returns {name}={_shown(x)}. {need}" for name, x in (("the loss", loss), *stats.items())
              if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
     if not getattr(loss, "requires_grad", True):
         wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
-    wrong += [f"The loss function returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
+    wrong += [f"{function} returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
               if not is_column(name)]
-    wrong += [f"The loss function returns the statistic {name}, which the update adds itself. Use another name."
+    wrong += [f"{function} returns the statistic {name}, which the update adds itself. Use another name."
               for name in RESERVED if name in stats]
-    wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and the loss function returns "
-              f"{', '.join(stats)}. Add approx_kl to them, or leave {name} out."
+    wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and {function[0].lower()}{function[1:]} "
+              f"returns {', '.join(stats)}. Add approx_kl to them, or leave {name} out."
               for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
     if not stats:
         value = "loss.detach()" if tensors else "loss"
-        wrong.append(f"The loss function returns no statistics. Return at least one: {{\"loss\": {value}}}.")
+        wrong.append(f"{function} returns no statistics. Return at least one: {{\"loss\": {value}}}.")
     if wrong:
         raise UsageError("\n".join(wrong))
 
@@ -169,19 +169,19 @@ def make_complete_setup(set_up: Callable[..., Any], cfg: Config, *arguments: Any
     """Call set_up(cfg, make_envs, make_agent, loss_fn, state), and check during training what its parts return.
 
     Raises:
-        UsageError: It takes other arguments, or does not return a Setup of torch; later: its `estimate` does not return
-            one advantage per row, or its `learner` has other names than statistics.
+        UsageError: It takes other arguments, or does not return what set_up of the framework returns. Later, on torch:
+            its `estimate` does not return one advantage per row, or its `learner` has other names than statistics.
     """
     setup = call_part("set_up", set_up, cfg, *arguments)
+    if cfg.framework == "jax" and isinstance(setup, tuple) and len(setup) == 2 and hasattr(setup[0], "iterate"):
+        return setup  # the parts of JAX are checked when they are made
     if not (hasattr(setup, "learner") and hasattr(setup, "estimate")):
         raise UsageError(f"set_up returned {kind_of(setup)}. {USES['set_up']}")
     estimate, learner = setup.estimate, setup.learner
 
     def estimate_rows(rollout: Any, cfg: Any) -> Any:
         advantage = estimate(rollout, cfg)
-        if getattr(advantage, "shape", None) != (rows := rollout.value.shape):
-            raise UsageError(f"The estimate of set_up returns {_shown(advantage)}, and a rollout has the shape "
-                             f"{tuple(rows)}. Return one advantage per row.")
+        check_estimate(advantage, rollout.value.shape)
         return advantage
 
     def step(*arguments: Any) -> Any:
@@ -192,6 +192,13 @@ def make_complete_setup(set_up: Callable[..., Any], cfg: Config, *arguments: Any
         return stats, norm
 
     return setup._replace(estimate=estimate_rows, learner=learner._replace(step=step))
+
+
+def check_estimate(advantage: Any, rows: tuple[int, ...]) -> None:
+    """Raise UsageError unless an estimate returned one advantage for each of the rows of a rollout, (T, N)."""
+    if getattr(advantage, "shape", None) != rows:
+        raise UsageError(f"The estimate of set_up returns {_shown(advantage)}, and a rollout has the shape "
+                         f"{tuple(rows)}. Return one advantage per row.")
 
 
 def is_network(part: Any) -> bool:

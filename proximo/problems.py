@@ -22,8 +22,8 @@ def config_problems(cfg: Config) -> list[str]:
     """Return everything that is wrong with a configuration, one sentence each."""
     if traced := [name for name in facts(cfg) if _is_traced(getattr(cfg, name))]:
         return [f"{name} is an array of jax.vmap, jax.jit or jax.grad, whose number is not known yet. A configuration "
-                f"has numbers of Python: proximo.sweep(..., {name}=[...]) trains several values in one compiled "
-                "function." for name in traced]
+                f"has numbers of Python. proximo.sweep(..., {name}=[...]) trains several values in one compiled "
+                "function, and so does step(state, learning_rate=X) of make_training." for name in traced]
     if wrong := type_problems(cfg):
         return wrong
     cfg = converted_fields(cfg)

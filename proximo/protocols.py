@@ -128,7 +128,7 @@ class VecEnv(Protocol):
 MakeEnvs = Callable[[Any, list[int]], VecEnv]  # (configuration, one seed per environment)
 MakeAgent = Callable[[Spec, Any], Any]  # (what a network needs to know, configuration) -> an Agent
 LossFn = Callable[["LossInputs", Any], tuple[Any, Mapping[str, Any]]]  # (inputs, configuration) -> loss, statistics
-SetUp = Callable[[Any, MakeEnvs, MakeAgent, LossFn, dict[str, Any] | None], Any]  # -> proximo.on_torch.setup.Setup
+SetUp = Callable[[Any, MakeEnvs, MakeAgent, LossFn, dict[str, Any] | None], Any]  # see train() of the framework
 MakeModel = Callable[[], "Model"]
 
 

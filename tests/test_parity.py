@@ -14,9 +14,10 @@ import proximo.on_torch.assemble as torch_assemble
 import proximo.on_torch.box_heads as torch_box_heads
 from proximo.config import Config
 from proximo.envs.arrays.obs_layout import obs_layout, write_rows
+from proximo.on_jax.gae import estimate_advantages
 from proximo.on_jax.learner import Learner as JaxLearner
+from proximo.on_jax.learner import apply_gradient, compute_gradient, start_adam
 from proximo.on_jax.learner import make_batch as jax_make_batch
-from proximo.on_jax.learner import start_adam
 from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
@@ -194,7 +195,7 @@ def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
     loss_fn = with_normalized_values(jax_ppo_loss) if cfg.norm_value else jax_ppo_loss
     learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn, all_reduce_sum=lambda x: x,
-                         divisible=False)
+                         estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient, divisible=False)
     rate, *coefficients = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef, cfg.ent_coef))
 
     def step(adam, rollout, ret, state, minibatches):

@@ -38,6 +38,9 @@ class Learner(NamedTuple):
     bind: Callable[[Weights], Any]  # the agent with these weights
     loss_fn: Callable[[LossInputs, Config], tuple[Array, dict[str, Array]]]
     all_reduce_sum: Reduce
+    estimate: Callable[[Rollout, Config], Array]  # advantages (T, N); this and what follows, another update may replace
+    gradient: Callable[..., tuple[Weights, dict[str, Array]]]  # see compute_gradient
+    apply: Callable[..., tuple[Adam, Array]]  # see apply_gradient
     divisible: bool  # whether loss and gradient of a minibatch are the sums of those of its parts
     skips: bool = True  # leave out minibatches without a valid row; False: every one is expected to have one
 
@@ -179,13 +182,13 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
 
         def gradient_of(index: Array, advantage: Array, noise: Any) -> tuple[Weights, dict[str, Array]]:
             part = Minibatches(index=index, advantage=advantage, count=jnp.maximum(minibatch.count, 1.0), noise=noise)
-            return compute_gradient(learner, weights, batch, part, coefficients)
+            return learner.gradient(learner, weights, batch, part, coefficients)
 
         rows = minibatch.index, minibatch.advantage, minibatch.noise
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
         gradient = learner.all_reduce_sum(gradient)
         count = minibatch.count if learner.skips else 1.0
-        adam, norm = apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm, count)
+        adam, norm = learner.apply(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm, count)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:

@@ -10,9 +10,11 @@ Example:
         states, metrics = jax.lax.scan(lambda now, _: step(now), states, length=100)         # metrics: (100, 8, ...)
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,29 +23,45 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.errors import UsageError
-from proximo.facts import type_problems
+from proximo.facts import Facts, facts, type_problems
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import make_inside_player
-from proximo.on_jax.train_step import Keys, StepFn, TrainState, key_data
+from proximo.on_jax.setup import ChangeLearner, make_inside_player, unchanged
+from proximo.on_jax.train_step import Keys, Metrics, TrainState, key_data
 from proximo.part_checks import make_complete_agent
 from proximo.problems import config_problems
 from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
 
+class StepWithValues(Protocol):
+    """The function of one iteration."""
+
+    def __call__(self, state: TrainState, /, **values: Array | float) -> tuple[TrainState, Metrics]:
+        """Return the state after one more iteration, and its metrics.
+
+        Args:
+            state: Is not changed.
+            values: Hyper-parameters, () each, instead of those of the configuration: the fields that proximo.sweep
+                takes, such as learning_rate and gamma. They may be traced.
+
+        Raises:
+            UsageError: A value is of another field, is not one number, or, where it is not traced, is not allowed.
+        """
+
+
 class Training(NamedTuple):
     """Pure functions: `init` and `step` together are train() on one device."""
 
     init: Callable[[Array], TrainState]  # key -> state before the first iteration
-    step: StepFn  # state -> (state after one more iteration, Metrics)
+    step: StepWithValues
     bind: Callable[[Weights], Any]  # state.adam.weights -> the agent that acts with them, an Agent
 
 
-def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
-                  loss_fn: LossFn = ppo_loss) -> Training:
+def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn = ppo_loss,
+                  change_learner: ChangeLearner = unchanged) -> Training:
     """Make the pure functions of one training.
 
     All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins
@@ -65,6 +83,7 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
         make_envs: (cfg, seeds) -> environments with `play` "inside".
         make_agent: See train().
         loss_fn: See train().
+        change_learner: Returns the Learner with other functions: another update (docs/add-a-loss.md).
 
     Raises:
         UsageError: The configuration cannot work, the environments are not pure functions of JAX, or the network does
@@ -73,8 +92,10 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent,
     cfg = cfg.resolved()
     if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
         raise UsageError("\n".join(wrong))
-    player = make_inside_player(cfg, make_envs, partial(make_complete_agent, make_agent), loss_fn)
-    return Training(init=partial(init_state, player), step=player.step, bind=make_bind(player.agent))
+    player = make_inside_player(cfg, make_envs, partial(make_complete_agent, make_agent), loss_fn,
+                                change_learner=change_learner)
+    return Training(init=partial(init_state, player), step=partial(step_with_values, cfg, player),
+                    bind=make_bind(player.agent))
 
 
 def _without_effect(cfg: Config) -> list[str]:
@@ -89,6 +110,33 @@ def _without_effect(cfg: Config) -> list[str]:
         wrong.append(f"init_from={cfg.init_from} has no effect: make_training reads no runs. Let make_agent return a "
                      "network with these weights (load_weights of proximo.on_jax.parameters), or use proximo.train.")
     return wrong
+
+
+def step_with_values(cfg: Config, player: InsidePlayer, state: TrainState, /,
+                     **values: Array | float) -> tuple[TrainState, Metrics]:
+    """Run one iteration with some hyper-parameters in the place of those of `cfg`; see StepWithValues."""
+    if wrong := _problems_of_values(cfg, values):
+        raise UsageError("\n".join(wrong))
+    return player.step_of(replace(cfg, **values))(state)  # type: ignore[arg-type]
+
+
+def _problems_of_values(cfg: Config, values: dict[str, Array | float]) -> list[str]:
+    allowed = {name: fact for name, fact in facts(cfg).items() if fact.sweep}
+    wrong = [f"step was given {name}, which is a constant of the compiled function. It takes {', '.join(allowed)}."
+             for name in values if name not in allowed]
+    for name, x in ((name, x) for name, x in values.items() if name in allowed):
+        if not isinstance(x, (int, float, np.number, np.ndarray, Array)):
+            wrong.append(f"step was given {name}={x!r:.60}. Give it a number.")
+        elif shape := jnp.shape(x):
+            wrong.append(f"step was given {name} of shape {shape}. Give it one number, and map step over several with "
+                         "jax.vmap.")
+        elif not isinstance(x, jax.core.Tracer) and (problem := _number_problem(float(x), allowed[name])):
+            wrong.append(f"{name}={x} {problem}.")
+    return wrong
+
+
+def _number_problem(value: float, fact: Facts) -> str:
+    return fact.range_problem(value) if math.isfinite(value) else "must be finite"
 
 
 def init_state(player: InsidePlayer, key: Array) -> TrainState:

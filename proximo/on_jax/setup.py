@@ -13,9 +13,10 @@ from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds
 from proximo.errors import UsageError
-from proximo.on_jax.checks import check_agent, check_calls, checked_loss
+from proximo.on_jax.checks import changed_learner, check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
-from proximo.on_jax.learner import Learner, start_adam
+from proximo.on_jax.gae import estimate_advantages
+from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
 from proximo.on_jax.parameters import initial_weights, make_bind
@@ -35,13 +36,20 @@ from proximo.types import Carry
 NEEDED_SETTINGS = {"jax_enable_x64": (False,), "jax_default_prng_impl": ("threefry2x32",),
                    "jax_threefry_partitionable": (True,), "jax_numpy_rank_promotion": ("allow", "warn"),
                    "jax_numpy_dtype_promotion": ("standard",)}
+ChangeLearner = Callable[[Learner], Learner]  # what another update has in place of the Learner of PPO
+
+
+def unchanged(learner: Learner) -> Learner:
+    """Return the Learner: the update is PPO."""
+    return learner
 
 
 def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
-           done: int = 0) -> tuple[Player, TrainState]:
-    """Join the other processes, which must have done as many iterations, and make everything.
+           state: dict[str, Any] | None = None, change_learner: ChangeLearner = unchanged) -> tuple[Player, TrainState]:
+    """Join the other processes, which must have done as many iterations as the snapshot `state`, and make everything.
 
-    `cfg` is that of checked().
+    The arguments are those of train(), with `cfg` as checked() returns it. `change_learner` returns the Learner with
+    other functions: another update.
 
     Returns:
         The player, and the state before the first iteration, which Player.place() has not put on the devices yet.
@@ -49,8 +57,11 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
     Raises:
         UsageError: The configuration does not fit this machine, the other processes, or the environments.
     """
+    if cfg.framework != "jax":
+        raise UsageError(f"framework={cfg.framework}, and this loop trains with JAX. Use the loop of "
+                         "proximo/on_torch/train.py, or framework=jax.")
     ranks = join(cfg)
-    check_same_start(ranks, done)
+    check_same_start(ranks, state["iteration"] if state else 0)
     check_same_settings(ranks, cfg)
     own, seeded_envs = share_of(cfg, ranks.size), partial(make_seeded_envs, cfg, ranks, make_envs)
     envs = seeded_envs(0)
@@ -59,17 +70,17 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
         if envs.play == "host" or jax.default_backend() == "cpu":
             check_memory(own, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
-        learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size)
+        learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size, change_learner)
         player = make_player(ranks, envs, normalizer, learner, seeded_envs)
         if not player.keeps_state:
             announce_rebuilds(cfg, ranks.processes)
-        state = first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
-        player.normalizer = normalizer._replace(spec=normalizer.spec._replace(masked=state.carry.mask is not None))
+        first = first_state(player, cfg.seed, player.begin(0, player.normalizer.start()))
+        player.normalizer = normalizer._replace(spec=normalizer.spec._replace(masked=first.carry.mask is not None))
         if ranks.mesh is None:
-            check_calls(learner.bind(state.adam.weights), state.carry)
-        if ranks.processes > 1 and not done:
-            check_same_weights(ranks, state.adam.weights)
-        return player, state
+            check_calls(learner.bind(first.adam.weights), first.carry)
+        if ranks.processes > 1 and not state:
+            check_same_weights(ranks, first.adam.weights)
+        return player, first
     except BaseException:
         envs.close()
         raise
@@ -88,8 +99,9 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
     return envs
 
 
-def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1) -> Learner:
-    """Bundle what the update calls.
+def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1,
+                 change: ChangeLearner = unchanged) -> Learner:
+    """Bundle what the update calls, as `change` returns it.
 
     Raises:
         UsageError: The agent cannot be trained, or a program has changed a setting of JAX that matters.
@@ -98,9 +110,11 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     check_settings()
     check_value_norm(len(find_critics(agent)), cfg)
     scaled_loss = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
-    return Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, scaled_loss),
-                   all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
-                   divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent)
+    learner = Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, scaled_loss),
+                      all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
+                      estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient,
+                      divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent)
+    return learner if change is unchanged else changed_learner(learner, change)
 
 
 def check_settings() -> None:
@@ -129,7 +143,7 @@ def make_player(ranks: Ranks, envs: VecEnv, normalizer: Normalizer, learner: Lea
 
 
 def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Callable[..., Any],
-                       at_once: int = 1) -> InsidePlayer:
+                       at_once: int = 1, change_learner: ChangeLearner = unchanged) -> InsidePlayer:
     """Make what plays environments inside the compiled function on one device.
 
     Args:
@@ -138,6 +152,7 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
         make_agent: See train().
         loss_fn: See train().
         at_once: Number of runs whose rollouts are in memory at the same time.
+        change_learner: See set_up().
 
     Raises:
         UsageError: The environments cannot be there, or the rollouts do not fit into the memory.
@@ -148,7 +163,8 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
         normalizer = make_normalizer(cfg, envs)
         if jax.default_backend() == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, runs=at_once)
-        return InsidePlayer(envs, normalizer, make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn))
+        learner = make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn, change=change_learner)
+        return InsidePlayer(envs, normalizer, learner)
     except BaseException:
         envs.close()
         raise

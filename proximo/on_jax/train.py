@@ -27,7 +27,7 @@ from proximo.types import Iteration
 
 @only_newest
 def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn = ppo_loss,
-          state: dict[str, Any] | None = None) -> Generator[Iteration, None, None]:
+          state: dict[str, Any] | None = None, set_up: Callable[..., Any] = set_up) -> Generator[Iteration, None, None]:
     """Proximal policy optimization (Schulman et al. 2017, algorithm 1). Yields one Iteration after every update.
 
     Args:
@@ -37,6 +37,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Loss
         make_agent: (spec, cfg) -> the agent, a flax.nnx.Module; see proximo.protocols.Agent.
         loss_fn: (LossInputs, cfg) -> the loss and named statistics.
         state: The snapshot() of an earlier Iteration, to continue from.
+        set_up: Makes everything from these arguments; `change_learner` of it makes another update.
 
     Raises:
         UsageError: The configuration, the environments or the snapshot do not fit.
@@ -44,7 +45,7 @@ def train(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Loss
         NumbersError: The loss or its gradient is not finite.
     """
     cfg = checked(cfg)
-    player, now = set_up(cfg, make_envs, make_agent, loss_fn, state["iteration"] if state else 0)
+    player, now = set_up(cfg, make_envs, make_agent, loss_fn, state)
     try:
         player.keeps_state &= not state or has_envs(state, cfg)
         now, begin_again = resume(player, now, state, cfg) if state else (now, False)

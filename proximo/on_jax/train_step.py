@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from proximo.envs.normalize import Normalizer
-from proximo.on_jax.gae import estimate_advantages, without_fillers
+from proximo.on_jax.gae import without_fillers
 from proximo.on_jax.learner import (
     Adam,
     Learner,
@@ -84,12 +84,7 @@ def fold_key(key: Array, iteration: Array, rank: Array | int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, iteration), rank)
 
 
-def rank_zero() -> int:
-    """Return the rank where there is only one."""
-    return 0
-
-
-def make_play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank = rank_zero) -> PlayFn:
+def make_play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank = lambda: 0) -> PlayFn:
     """Make the function that plays T steps inside the compiled function, with the weights of a state."""
     return partial(play, learner, envs, normalizer, rank)
 
@@ -101,7 +96,7 @@ def play(learner: Learner, envs: PureEnv, normalizer: Normalizer, rank: Rank, st
     return collect(agent, envs, normalizer, state.envs, state.carry, noise)
 
 
-def make_learn(learner: Learner, rank: Rank = rank_zero) -> LearnFn:
+def make_learn(learner: Learner, rank: Rank = lambda: 0) -> LearnFn:
     """Make the function learn() for one rank."""
     return partial(learn, learner, rank)
 
@@ -114,7 +109,7 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     """
     cfg, agent, reduce_sum = learner.cfg, learner.agent, learner.all_reduce_sum
     rollout = without_fillers(jax.tree.map(jnp.asarray, rollout))
-    advantage = estimate_advantages(rollout, cfg)
+    advantage = learner.estimate(rollout, cfg)
     ret = advantage + rollout.value
     if cfg.norm_value:
         adam = adam._replace(weights=count_returns(adam.weights, ret, rollout.valid, reduce_sum))

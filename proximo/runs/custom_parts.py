@@ -49,7 +49,7 @@ class CustomParts(NamedTuple):
     rows_per_game: Callable[[Any], int] | None = None  # of make_envs; see Parts
     make_agent: Callable[..., Any] | None = None
     loss_fn: Callable[..., Any] | None = None
-    set_up: Callable[..., Any] | None = None  # of torch; see proximo/on_torch/setup.py
+    set_up: Callable[..., Any] | None = None  # see setup.py of the framework
     config: type[Config] | None = None  # the class of the configuration
     callbacks: tuple[Callback, ...] = ()  # called after every iteration
     resume_with: str = ""
@@ -100,12 +100,8 @@ class CustomParts(NamedTuple):
         return wrong + self._problems_of_set_up(cfg)
 
     def _problems_of_set_up(self, cfg: Config) -> list[str]:
-        if self.set_up is None:
-            return []
-        wrong = [f"set_up was given with framework={cfg.framework}, and it is a part of torch. Use framework=torch, or "
-                 "leave set_up out."] if cfg.framework != "torch" else []
-        return wrong + ["set_up was given with overlap=True, whose loop does not use it. Leave one of them out."
-                        ] * cfg.overlap
+        given_twice = self.set_up is not None and cfg.overlap
+        return ["set_up was given with overlap=True, whose loop does not use it. Leave one of them out."] * given_twice
 
     def with_workers(self, cfg: Config) -> Config:
         """Return the configuration with `env_workers` of these parts, unless it has a number itself."""
@@ -179,11 +175,14 @@ class CustomParts(NamedTuple):
         """Check that nothing was given that belongs to one run, for several runs in one compiled function.
 
         Raises:
-            UsageError: Callbacks or a training function were given.
+            UsageError: Callbacks, a training function or `set_up` were given.
         """
         if self.train is not None:
             raise UsageError("Several runs at once (num_seeds, sweep) are one compiled function, and this program has "
                              "a loop of its own. Start it once for each seed.")
+        if self.set_up is not None:
+            raise UsageError("Several runs at once (num_seeds, sweep) train without set_up, which makes one run. Leave "
+                             "set_up out, or call proximo.train once for each run.")
         if self.callbacks:
             raise UsageError("Several runs at once (num_seeds, sweep) train without callbacks, which belong to one "
                              "run. Leave callbacks out, or call proximo.train once for each run.")

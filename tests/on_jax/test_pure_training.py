@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -180,7 +181,56 @@ def test_a_traced_number_in_a_configuration_is_refused_with_what_to_do():
         training = make_training(replace(SMALL, learning_rate=learning_rate), make_envs, make_agent)
         return training.step(training.init(jax.random.key(1)))[1].losses["value_loss"]
 
-    said = r"^learning_rate is an array of jax\.vmap, .*: proximo\.sweep\(\.\.\., learning_rate=\[\.\.\.\]\) trains several"
+    said = r"^learning_rate is an array of jax\.vmap, .*\. proximo\.sweep\(\.\.\., learning_rate=\[\.\.\.\]\) trains several .* step\(state, learning_rate=X\)"
     for transformed in (jax.vmap(final_loss), jax.jit(lambda rates: final_loss(rates[0]))):
         with pytest.raises(UsageError, match=said):
             transformed(np.float32([1e-3, 1e-4]))
+
+
+def test_hyper_parameters_may_be_mapped():
+    """Three learning rates and discounts at once are three trainings with constants of them."""
+    training = make_training(SMALL, make_envs, make_agent)
+    keys, values = jax.random.split(jax.random.key(0), 3), {"learning_rate": [1e-4, 1e-3, 1e-2], "gamma": [0.9, 0.99, 1.0]}
+
+    @jax.jit
+    @jax.vmap
+    def train_two(key, values):
+        return jax.lax.scan(lambda state, _: training.step(state, **values), training.init(key), length=2)
+
+    states, metrics = train_two(keys, {name: np.float32(x) for name, x in values.items()})
+    assert metrics.losses["entropy"].shape == (3, 2)
+    for k, key in enumerate(keys):
+        alone = make_training(replace(SMALL, **{name: x[k] for name, x in values.items()}), make_envs, make_agent)
+        expected = alone.init(key)
+        for _ in range(2):
+            expected, _ = jax.jit(alone.step)(expected)
+        assert_close(jax.tree.map(lambda x, k=k: x[k], states.adam.weights), expected.adam.weights)
+    assert not np.allclose(*(states.adam.weights["critic.layers.0.weight"][k] for k in (0, 1)), atol=1e-4)
+
+
+def test_an_iteration_is_differentiable_in_hyper_parameters():
+    """Against finite differences: the derivative of a sum of the weights after two iterations."""
+    training = make_training(replace(SMALL, num_minibatches=1), make_envs, make_agent)
+    state = training.init(jax.random.key(1))
+
+    @jax.jit
+    def after_two(value):
+        now, _ = training.step(state, learning_rate=value)
+        now, _ = training.step(now, learning_rate=value)
+        return sum(x.sum() for x in now.adam.weights.values())
+
+    value, small = jnp.float32(1e-3), 1e-5
+    expected = (after_two(value + small) - after_two(value - small)) / (2 * small)
+    assert abs(expected) > 1
+    assert float(jax.jit(jax.grad(after_two))(value)) == pytest.approx(float(expected), rel=0.05)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"seed": 3}, "step was given seed, which is a constant of the compiled function. It takes learning_rate, "),
+    ({"gamma": 1.5, "learning_rate": "x"}, r"^gamma=1\.5 must be between 0 and 1\.\nstep was given learning_rate='x'\. Give it a number"),
+    ({"ent_coef": np.float32(np.nan)}, "ent_coef=nan must be finite"),
+    ({"learning_rate": np.ones(3)}, r"learning_rate of shape \(3,\)\. Give it one number, and map step over several with jax\.vmap")])
+def test_values_that_cannot_be_used_are_told(values, said):
+    training = make_training(SMALL, make_envs, make_agent)
+    with pytest.raises(UsageError, match=said):
+        training.step(training.init(jax.random.key(1)), **values)

@@ -36,6 +36,25 @@ def sgd(cfg, make_envs, make_agent, loss_fn, state):
     return setup._replace(learner=setup.learner._replace(step=step))
 
 
+def same_in_jax(*arguments):
+    from proximo.on_jax.setup import set_up
+
+    return set_up(*arguments)
+
+
+def sgd_in_jax(*arguments):
+    import jax
+
+    from proximo.on_jax.setup import set_up
+
+    def apply(adam, gradient, learning_rate, eps, max_grad_norm, count):
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, adam.exp_avg, gradient)
+        weights = jax.tree.map(lambda w, m: w - 10 * learning_rate * m, adam.weights, momentum)
+        return adam._replace(weights=weights, exp_avg=momentum), gradient.max()
+
+    return set_up(*arguments, change_learner=lambda learner: learner._replace(apply=apply))
+
+
 def same(*arguments):
     return set_up(*arguments)
 
@@ -105,12 +124,14 @@ def test_iterations_take_it(tmp_path):
     ({"set_up": lambda *arguments: None}, r"set_up returned None\. Pass "),
     ({"set_up": one_advantage}, r"estimate of set_up returns a tensor float32 \(2,\), and a rollout has the shape \(32, 2\)"),
     ({"set_up": one_name_more}, r"The step of set_up returns 6 statistics, and learner.names has 7: value_loss, .*, more\. "),
-    ({"set_up": same, "framework": "jax"}, "set_up was given with framework=jax, and it is a part of torch"),
-    ({"set_up": same, "framework": "jax", "num_seeds": 2}, "set_up was given with framework=jax"),
+    ({"set_up": same, "framework": "jax"}, "framework=jax, and this loop trains with torch"),
+    ({"set_up": same_in_jax}, "framework=torch, and this loop trains with JAX"),
+    ({"set_up": lambda *arguments: 3, "framework": "jax"}, r"set_up returned int\. Pass "),
+    ({"set_up": same_in_jax, "framework": "jax", "num_seeds": 2}, "train without set_up, which makes one run"),
     ({"set_up": same, "num_seeds": 2}, "num_seeds=2 trains several agents"),
     ({"set_up": same, "overlap": True}, "set_up was given with overlap=True, whose loop does not use it")])
 def test_what_cannot_work_is_told(tmp_path, values, said):
-    if "framework" in values:
+    if "framework" in values or values["set_up"] is same_in_jax:
         pytest.importorskip("flax")
     for call in (proximo.train, lambda *a, run_dir, **b: next(proximo.iterations(*a, **b))):
         if call is proximo.train or "num_seeds" not in values:
@@ -119,11 +140,21 @@ def test_what_cannot_work_is_told(tmp_path, values, said):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_jax_is_not_resumed_with_it(tmp_path):
+@pytest.mark.parametrize("engine", ["jax", "gym"])
+def test_a_run_of_jax_with_another_update_is_resumed_exactly(tmp_path, engine):
+    """It learns other weights than Adam, and is resumed with its function only."""
     pytest.importorskip("flax")
-    run = proximo.train("ppo", run_dir=tmp_path / "run", framework="jax", **FIELDS)
-    with pytest.raises(UsageError, match="set_up was given with framework=jax"):
-        proximo.resume(run, set_up=same, total_timesteps=320)
+    fields = FIELDS | {"framework": "jax", "engine": engine, "anneal_lr": False}
+    adam, whole = proximo.train("ppo", run_dir=tmp_path / "adam", **fields), proximo.train(
+        "ppo", run_dir=tmp_path / "whole", set_up=sgd_in_jax, **fields)
+    assert not same_weights(adam, whole) and parts_of(whole) == {"set_up": "sgd_in_jax"}
+    cut = proximo.train("ppo", run_dir=tmp_path / "cut", set_up=sgd_in_jax, **fields | {"total_timesteps": 128})
+    with pytest.raises(UsageError, match=r"Resume it with: proximo\.resume\('.*cut', set_up=\.\.\.\)"):
+        proximo.resume(cut, total_timesteps=256)
+    with pytest.raises(UsageError, match="framework=jax, and this loop trains with torch"):
+        proximo.resume(cut, set_up=same, total_timesteps=256)
+    proximo.resume(cut, set_up=sgd_in_jax, total_timesteps=256)
+    assert same_weights(cut, whole)
 
 
 def test_other_functions_say_where_it_belongs(tmp_path):
@@ -155,7 +186,7 @@ def test_a_command_of_a_program_takes_it(tmp_path, monkeypatch, capsys):
     assert program("resume", run, "--total-timesteps", 320) == 2 and "parts of its own" in capsys.readouterr().err
     assert program("resume", run, "--total-timesteps", 320, set_up=sgd) == 0
     assert program("--framework", "jax", set_up=sgd) == 2
-    assert "set_up was given with framework=jax" in capsys.readouterr().err
+    assert "framework=jax, and this program trains with torch" in capsys.readouterr().err
     assert program("--framework", "jax", loop=partial(train, set_up=sgd)) == 2
     assert "framework=jax, and this program trains with torch" in capsys.readouterr().err
 

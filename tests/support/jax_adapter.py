@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.on_jax import bounded, box_heads, distributions, learner, play_host, rollout
 from proximo.on_jax.assemble import assemble
-from proximo.on_jax.gae import gae, without_fillers
+from proximo.on_jax.gae import estimate_advantages, gae, without_fillers
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind
 from proximo.on_jax.value_norm import count_returns, with_normalized_values
@@ -220,7 +220,8 @@ class Adapter:
         """Run one update from the initial state of Adam. To be compiled."""
         loss_fn = with_normalized_values(ppo_loss) if cfg.norm_value else ppo_loss
         functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=loss_fn,
-                                    all_reduce_sum=identity, divisible=False)
+                                    all_reduce_sum=identity, estimate=estimate_advantages, gradient=learner.compute_gradient,
+                                    apply=learner.apply_gradient, divisible=False)
         rows, count = learner.minibatch_advantages(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
                               Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,

@@ -31,10 +31,14 @@ from proximo.models.model import Model
 from proximo.on_jax import agent as jax_agents
 from proximo.on_jax import assemble as jax_assemble
 from proximo.on_jax.encoders import Encoder as JaxEncoder
+from proximo.on_jax.learner import Learner as JaxLearner
 from proximo.on_jax.loss import ppo_loss as jax_loss
 from proximo.on_jax.networks import Linear
 from proximo.on_jax.parameters import layer_init as jax_layer_init
+from proximo.on_jax.player import Player
 from proximo.on_jax.pure_training import make_training
+from proximo.on_jax.setup import set_up as jax_set_up
+from proximo.on_jax.train_step import TrainState
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.assemble import assemble, make_head
 from proximo.on_torch.box_heads import PolicyNetwork, make_box_head
@@ -275,6 +279,9 @@ def functional() -> VecEnv:
     proximo.train("ppo_continuous_action", make_envs=make_reach, framework="jax")
     training = make_training(Config(framework="jax"), make_reach, make_in_jax)
     state, _ = training.step(training.init(jax.random.key(1)))
+    state, _ = jax.vmap(training.step)(state, learning_rate=jnp.ones(3), gamma=0.9)
+    changed = make_training(Config(framework="jax"), make_reach, make_in_jax, change_learner=with_returns_in_jax)
+    changed.bind(state.adam.weights)
     print(state.adam.weights)
     envs = make_reach(Config(), [1, 2])
     assert_type(envs, PureVec)
@@ -448,6 +455,20 @@ def set_up_with_prediction(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAge
     return setup._replace(collect=collect, learner=setup.learner._replace(step=step, names=[*setup.learner.names, "prediction"]))
 
 
+def returns_in_jax(rollout: Rollout, cfg: Config) -> Array:
+    advantage: Array = jnp.cumsum(rollout.reward, 0) * cfg.gamma - rollout.value
+    return advantage
+
+
+def with_returns_in_jax(learner: JaxLearner) -> JaxLearner:
+    return learner._replace(estimate=returns_in_jax)
+
+
+def set_up_in_jax(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: LossFn, state: dict[str, Any] | None
+                  ) -> tuple[Player, TrainState]:
+    return jax_set_up(cfg, make_envs, make_agent, loss_fn, state, change_learner=with_returns_in_jax)
+
+
 def losses() -> None:
     proximo.train("ppo", loss_fn=loss)
     proximo.train(Wide, loss_fn=loss_in_jax)
@@ -455,6 +476,7 @@ def losses() -> None:
         print(it.stats)
     run = proximo.train("ppo", set_up=set_up_with_returns, seed=2)
     proximo.resume(run, set_up=set_up_with_prediction, total_timesteps=1e5)
+    proximo.train("ppo", framework="jax", set_up=set_up_in_jax)
     for it in proximo.iterations("ppo", set_up=set_up_with_returns):
         print(it.steps)
     run_program(Wide, train, make_gym, assemble, loss, set_up=lambda *arguments: set_up(*arguments))
