@@ -1,10 +1,10 @@
 """Proximal policy optimization that people can trust, read, change and run fast."""
 
+from proximo import callbacks
 from proximo.api import check_env, iterations, resume, sweep, train
+from proximo.callbacks import StopTraining
 from proximo.config import Config
 from proximo.errors import EnvError, FilesError, NumbersError, PeerError, UsageError
-from proximo.runs import callbacks
-from proximo.runs.callbacks import StopTraining
 from proximo.runs.presets import preset
 from proximo.runs.trained import evaluate, load, watch
 from proximo.variants import RPO, Atari, AtariLSTM, BatchedSim, Compact, Continuous, Procgen, SelfPlay

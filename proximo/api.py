@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import gymnasium
 
+    from proximo.callbacks import Callback
     from proximo.protocols import LossFn, MakeAgent, SetUp
-    from proximo.runs.callbacks import Callback
     from proximo.runs.check.env import Finding
     from proximo.runs.session import Session
     from proximo.runs.settings.keywords import Changes, Fields, SweepFields, TrainArguments

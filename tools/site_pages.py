@@ -20,9 +20,9 @@ from proximo.runs.presets import presets
 API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
        "Trained models": ("runs.trained.load", "runs.trained.evaluate", "runs.trained.watch", "models.model.Model",
                           "models.evaluate.Evaluation", "models.export.files.export_model"),
-       "Callbacks": ("runs.callbacks.stop_at", "runs.callbacks.stop_at_evaluation", "runs.callbacks.stop_after",
-                     "runs.callbacks.stop_without_improvement",
-                     "runs.callbacks.StopTraining"),
+       "Callbacks": ("callbacks.stop_at", "callbacks.stop_at_evaluation", "callbacks.stop_after",
+                     "callbacks.stop_without_improvement",
+                     "callbacks.StopTraining"),
        "Configurations": ("config.Config", *(f"variants.{name}" for name in (
            "Atari", "AtariLSTM", "Continuous", "RPO", "Procgen", "SelfPlay", "BatchedSim", "Compact"))),
        "Environments": ("api.check_env", "runs.check.rows.Finding"),

@@ -8,6 +8,7 @@ from textwrap import fill
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from proximo.callbacks import Callback, problems_of_callbacks
 from proximo.catalog import VARIANTS, config_class, variant_of
 from proximo.cli.flags import read_flags, take_flag, take_flags
 from proximo.cli.messages import exit_code
@@ -18,7 +19,6 @@ from proximo.envs.gym_source import ENV_FIELDS
 from proximo.errors import UsageError, nearest
 from proximo.facts import facts
 from proximo.protocols import SetUp
-from proximo.runs.callbacks import Callback, problems_of_callbacks
 from proximo.runs.command_line import pasted
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of
 from proximo.runs.folder.run import SWEEP

@@ -11,8 +11,8 @@ from proximo.envs.calls import call_envs
 from proximo.envs.custom.pure import naming_traced_code
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.state.gym import has_envs
+from proximo.envs.state.newest import only_newest
 from proximo.errors import reading_checkpoint, warn
-from proximo.newest import only_newest
 from proximo.on_jax.advance import Results, make_advance
 from proximo.on_jax.checks import not_finite
 from proximo.on_jax.loss import ppo_loss

@@ -9,9 +9,9 @@ from jax.sharding import Mesh
 
 from proximo.config import Config
 from proximo.envs.custom.pure import naming_traced_code
+from proximo.envs.state.newest import Newest
 from proximo.errors import EnvError, NumbersError, UsageError, reading_checkpoint, warn
 from proximo.facts import facts
-from proximo.newest import Newest
 from proximo.on_jax.checks import check_calls, check_constants
 from proximo.on_jax.distributed import join
 from proximo.on_jax.loss import ppo_loss

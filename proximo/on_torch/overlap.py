@@ -26,7 +26,7 @@ from proximo.config import Config
 from proximo.envs.calls import refuse_call
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.normalize import to_numpy
-from proximo.newest import only_newest
+from proximo.envs.state.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes
 from proximo.on_torch.learner import make_batch
 from proximo.on_torch.loss import ppo_loss

@@ -10,7 +10,7 @@ from torch import Tensor
 from proximo.config import Config
 from proximo.envs.calls import call_envs
 from proximo.envs.episodes import finished_episodes
-from proximo.newest import only_newest
+from proximo.envs.state.newest import only_newest
 from proximo.on_torch.distributed import gather_episodes, leave, merge_metrics, merge_over_ranks
 from proximo.on_torch.gae import without_fillers
 from proximo.on_torch.learner import explained_variance, make_batch, minibatch_advantages, minibatch_indices, update

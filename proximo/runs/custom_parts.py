@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from proximo.callbacks import Callback
 from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.custom.imports import named_modules
@@ -20,7 +21,6 @@ from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
 from proximo.part_checks import make_complete_setup
 from proximo.protocols import MakeEnvs, VecEnv
-from proximo.runs.callbacks import Callback
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.folder.checkpoint import MANIFEST
 from proximo.runs.folder.run import Run

@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from proximo.callbacks import run_callbacks
 from proximo.envs.machine.cores import cpu_model
 from proximo.errors import FilesError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
-from proximo.runs.callbacks import run_callbacks
 from proximo.runs.check.value_ranges import FirstValues
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts
 from proximo.runs.evaluation import save_latest_model, set_later_best_aside

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from proximo.callbacks import has_method
 from proximo.envs.state.codes import OpaqueError, decode_value, encode_copy
 from proximo.errors import UsageError, notify, reading_checkpoint, warn, with_place
-from proximo.runs.callbacks import has_method
 from proximo.runs.folder.state_tensors import with_tensors, without_tensors
 from proximo.runs.part_names import name_of
 

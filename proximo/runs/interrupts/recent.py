@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.runs.callbacks import Callback
+from proximo.callbacks import Callback
 from proximo.runs.folder.callback_state import packed_states
 from proximo.runs.logs.log import Log
 from proximo.types import Iteration

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from proximo.callbacks import problems_of_callbacks
 from proximo.catalog import config_class, variant_of
 from proximo.config import Config
 from proximo.envs.custom.factory import env_factory, env_name, make_from_factory
@@ -17,7 +18,6 @@ from proximo.envs.gym_source import ENV_FIELDS, check_env_fields
 from proximo.errors import USES, UsageError, one_line, warn
 from proximo.facts import fixed_on_resume, refused_changes
 from proximo.part_checks import make_complete_agent
-from proximo.runs.callbacks import problems_of_callbacks
 from proximo.runs.command_line import end_if_spawned
 from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
