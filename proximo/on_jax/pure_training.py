@@ -22,8 +22,10 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
+from proximo.envs.custom.suite import make_complete
 from proximo.errors import UsageError
 from proximo.facts import Facts, facts, type_problems
+from proximo.on_jax.checks import check_calls
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
@@ -87,13 +89,15 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_
 
     Raises:
         UsageError: The configuration cannot work, the environments are not pure functions of JAX, or the network does
-            not fit their actions.
+            not fit their actions or raises an exception.
+        EnvError: The environments return other arrays than they have to, or raise an exception.
     """
     cfg = cfg.resolved()
     if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
         raise UsageError("\n".join(wrong))
-    player = make_inside_player(cfg, make_envs, partial(make_complete_agent, make_agent), loss_fn,
-                                change_learner=change_learner)
+    player = make_inside_player(cfg, partial(make_complete, make_envs), partial(make_complete_agent, make_agent),
+                                loss_fn, change_learner=change_learner)
+    check_calls(player.agent, player.begin(0, player.normalizer.start())[1])
     return Training(init=partial(init_state, player), step=partial(step_with_values, cfg, player),
                     bind=make_bind(player.agent))
 

@@ -13,7 +13,7 @@ import pytest
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
-from proximo.errors import UsageError
+from proximo.errors import EnvError, UsageError
 from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.distributions import CategoricalHead
 from proximo.on_jax.pure_training import make_training
@@ -234,3 +234,39 @@ def test_values_that_cannot_be_used_are_told(values, said):
     training = make_training(SMALL, make_envs, make_agent)
     with pytest.raises(UsageError, match=said):
         training.step(training.init(jax.random.key(1)), **values)
+
+
+def broken(change):
+    """CartPole whose steps are changed."""
+    def make_broken(cfg, seeds):
+        envs = make_envs(cfg, seeds)
+        step = envs.pure.step
+
+        def changed(state, action):
+            after, result = step(state, action)
+            return after, result._replace(**change(result))
+
+        envs.pure.step = changed
+        return envs
+
+    return make_broken
+
+
+def test_environments_are_checked_as_those_of_train():
+    """A reward of another shape was repeated. An end of two kinds, which compiled code cannot refuse, trains nothing."""
+    with pytest.raises(EnvError, match=r"step\(\) returned reward .*\. Its shape has to be \(4,\)"):
+        make_training(SMALL, broken(lambda step: {"reward": step.reward[0]}), make_agent)
+    training = make_training(SMALL, broken(lambda step: {"truncated": step.terminated}), make_agent)
+    start = training.init(jax.random.key(1))
+    after, _ = jax.jit(training.step)(start)
+    assert not after.adam.ok
+    assert_equal(after.adam.weights, start.adam.weights)
+
+
+def test_a_network_that_cannot_be_called_is_refused():
+    """step raised the exception, far from the network."""
+    def failing(spec, cfg):
+        return make_agent(spec._replace(obs_shape=(7,)), cfg)
+
+    with pytest.raises(UsageError, match=r"The network raised .* for observations of shape \(4, 4\)\. Correct make_agent"):
+        make_training(SMALL, make_envs, failing)
