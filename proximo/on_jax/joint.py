@@ -1,7 +1,8 @@
 """Actions of several parts (Tuple and Dict spaces): one distribution over all parts together."""
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple
 
@@ -32,7 +33,9 @@ class Slot(NamedTuple):
         return (part[..., None] if self.single else part).astype(np.float32)
 
 
-class Joint(NamedTuple):
+@partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["slots", "sizes"])
+@dataclass(frozen=True)
+class Joint:
     """Independent parts: log-probabilities and entropies are summed, as in detail 37."""
 
     parts: tuple[Any, ...]  # distributions

@@ -43,9 +43,10 @@ def test_acting_in_numpy(kind):
 
 @pytest.mark.parametrize("space,changes", [
     (spaces.Discrete(3), {}), (spaces.MultiDiscrete([2, 3]), {}),
+    (spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]), {}),
     *((spaces.Box(np.float32([-0.5, 10]), np.float32([2, 11])), changes) for changes in KINDS.values())], ids=str)
 def test_compiled_and_mapped_functions_may_return_distributions(space, changes):
-    """Against those of each row, computed without either. Of Discrete and MultiDiscrete it was a TypeError of JAX."""
+    """Against those of each row, computed without either. Of Discrete and of several parts it was a TypeError of JAX."""
     agent = assemble(Spec((3,), np.dtype(np.float32), space), Config(hidden_sizes=(8,), **changes))
     weights, obs = initial_weights(agent, np.random.default_rng(1)), np.random.default_rng(2).normal(size=(5, 3))
     head = make_bind(agent)(weights).head
