@@ -30,14 +30,24 @@ API = {"Training": ("api.train", "api.iterations", "api.resume", "api.sweep"),
        "Records": ("types.Iteration", "types.FinishedEpisodes", "types.LossInputs"),
        "Interfaces": ("protocols.Step", "protocols.Episode", "protocols.VecEnv", "protocols.PureEnv", "protocols.Spec",
                       "protocols.Agent", "protocols.Head", "protocols.Distribution"),
+       "Pure functions of JAX": ("on_jax.pure_training.make_training", "on_jax.pure_training.Training",
+                                 "on_jax.pure_training.StepWithValues", "on_jax.train_step.TrainState",
+                                 "on_jax.train_step.Metrics", "envs.func_env.from_func_env"),
+       "Another update on torch": ("on_torch.setup.set_up", "on_torch.setup.Setup", "on_torch.learner.Learner"),
+       "Another update on JAX": ("on_jax.setup.set_up", "on_jax.learner.Learner", "on_jax.learner.Adam"),
        "Errors": ("errors.UsageError", "errors.EnvError", "errors.NumbersError", "errors.FilesError",
                   "errors.PeerError")}
 
 TEXTS = {"Trained models": ("`load` returns a `Model`, and `evaluate` an `Evaluation`.", ""),
          "Callbacks": ("`proximo.callbacks` has the functions, `proximo` the exception.", ""),
+         "Pure functions of JAX": ("[Python](../python.md#pure-functions-of-jax) has a program.", ""),
+         "Another update on torch": ("[Another update](../add-a-loss.md#another-update) has programs.", ""),
+         "Another update on JAX": ("[Another update with JAX](../add-a-loss.md#another-update-with-jax) has a program.",
+                                   ""),
          "Records": ("They are in `proximo.types`.", ""), "Interfaces": ("They are in `proximo.protocols`.", ""),
          "Configurations": ("[Flags](flags.md) explains the fields of all classes.", "")}
-SHOWN = ("types.", "protocols.", "runs.check.rows.")  # their classes say at each field, in a comment, what it is
+SHOWN = ("types.", "protocols.", "runs.check.rows.", "on_jax.pure_training.Training", "on_jax.train_step.",
+         "on_torch.setup.Setup", "on_torch.learner.", "on_jax.learner.")  # comments say what each of their fields is
 METHODS = ("batch_size", "minibatch_size", "num_iterations", "learning_rate_at", "clip_coef_at",
            "ent_coef_at")  # of Config
 
