@@ -176,9 +176,11 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
         # two comparisons, because np.clip takes twice their time for a few numbers
         return lambda action: list(
             np.minimum(np.maximum(action.reshape(-1, *shape), low), high).astype(dtype, copy=False))
+    of_integers = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer) and space.is_bounded()
+    advice = " A Box of whole numbers is MultiDiscrete(high - low + 1, start=low)." * of_integers
     raise UsageError(f"{env_id} has the action space {brief(space)}, for which there is no policy. "
                      "Use Discrete, one-dimensional MultiDiscrete or MultiBinary, Box of floats (not empty), or Dict "
-                     "and Tuple of these.")
+                     f"and Tuple of these.{advice}")
 
 
 def check_actions(action: np.ndarray, space: spaces.Space[Any], num_envs: int, env_id: str) -> None:

@@ -138,6 +138,8 @@ def _space_findings(env: gymnasium.Env[Any, Any], name: str) -> Iterator[Finding
             yield Finding(True, f"the {what} space {brief(getattr(env, f'{what}_space'))} is supported")
         except UsageError as error:
             yield Finding(False, str(error), f"Wrap the environment so that its {what} space is one of these.")
+            if what == "action":
+                return
     if found := unreached_actions(env.action_space):
         squash = isinstance(env.action_space, spaces.Box) and env.action_space.is_bounded()
         yield Finding(None, found, "Rescale them to -1 to 1" + (", or train with --distribution squashed." if squash

@@ -370,6 +370,19 @@ def test_actions_without_numbers_are_not_supported():
     assert "for which there is no policy" in wrong
 
 
+def test_a_box_of_whole_numbers_is_told_its_other_form_only():
+    """It was also advised to rescale it, which does not help. The other form has the same choices."""
+    class Whole(Probe):
+        action_space = spaces.Box(np.array([3, -1]), np.array([5, 0]), (2,), np.int64)
+
+    (space, finding) = check_env(Whole)
+    assert "observation space" in space.what and finding.ok is False and "Rescale" not in finding.advice
+    assert finding.what.endswith("A Box of whole numbers is MultiDiscrete(high - low + 1, start=low).")
+    low, high = Whole.action_space.low, Whole.action_space.high
+    other = spaces.MultiDiscrete(high - low + 1, start=low)
+    assert all(other.contains(x) is Whole.action_space.contains(x) for x in np.argwhere(np.ones((8, 8), bool)) - 2)
+
+
 def test_spaces_are_named_in_one_line():
     """A Box with 100 bounds of its own would take twenty lines."""
     class Wide(Probe):
