@@ -1,5 +1,6 @@
 """Whole training runs against what must hold in them, on both frameworks."""
 
+import pkgutil
 from dataclasses import replace
 
 import gymnasium
@@ -246,6 +247,16 @@ def test_a_loss_without_approx_kl_is_refused_where_a_setting_reads_it(framework,
     assert "losses/v_loss" in run().stats
     with pytest.raises(UsageError, match=f"{setting}=0.1 needs the statistic approx_kl, and the loss function returns v_loss"):
         run(**{setting: 0.1})
+
+
+def test_entropies_of_another_shape_than_the_rows_are_refused(framework, monkeypatch):
+    """Those of shape (B, 1) of a distribution of one's own would broadcast to (B, B)."""
+    owner = f"proximo.on_{framework.name}.distributions.Categorical"
+    entropy = pkgutil.resolve_name(owner).entropy
+    monkeypatch.setattr(f"{owner}.entropy", lambda self: entropy(self)[..., None])
+    parts, cfg = parts_of("ppo", framework.name), Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16)
+    with pytest.raises(UsageError, match=r"entropy of shape \((\d+), 1\) for rows of shape \(\1,\). Return one number per row"):
+        next(parts.train(cfg, parts.make_envs, parts.make_agent))
 
 
 class ManySmallActions(gymnasium.Env):
