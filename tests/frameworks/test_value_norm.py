@@ -88,6 +88,19 @@ def test_values_have_the_scale_of_the_returns(framework, change):
     np.testing.assert_allclose(found[1], 100 * found[0] + 7, rtol=1e-3)
 
 
+@pytest.mark.parametrize("ret", [np.array([[-7.0, 5.0, 1.0]]), np.full((64, 4), 5.0), np.zeros((64, 4))])
+def test_a_loss_reads_standard_deviations_from_the_mean(framework, ret):
+    """Against numpy's moments of the returns. Where they are all equal, everything stays finite."""
+    agent, x = framework.make_agent(SPEC, CFG), np.array([-3.0, 5.0, 80.0])
+    framework.count_returns(agent, ret, np.ones(ret.shape, bool))
+    normalized = framework.to_numpy(agent.raw.critic.normalize(framework.to_array(x)))
+    if ret.std() > 0:
+        np.testing.assert_allclose(normalized, (x - ret.mean()) / ret.std(), rtol=1e-6)
+    obs, first = np.random.default_rng(3).standard_normal((6, 3)), np.ones(6, bool)
+    value = np.asarray(agent.value(obs, first, agent.initial_state(6)))
+    assert np.isfinite(normalized).all() and np.isfinite(value).all() and abs(value - ret.mean()).max() < 10 * ret.std() + 1e-2
+
+
 @pytest.mark.parametrize(("asked", "held"), [(True, False), (False, True)])
 def test_an_agent_has_moments_exactly_if_they_are_asked_for(framework, asked, held):
     """Otherwise values would not be normalised, or by moments that never change."""
