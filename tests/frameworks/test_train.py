@@ -78,15 +78,15 @@ class MeasuredEnvs(PoisonedEnvs):
         self.time += 1
         speed = np.array([np.nan, self.time if self.time % 2 else np.nan], np.float32)
         return self.envs.step(action)._replace(metrics={
-            "env_restarts": np.full(2, self.time // 3, np.float32), "speed": speed, "nothing": speed * np.nan})
+            "env_restarts": np.full(2, self.time, np.float32), "speed": speed, "nothing": speed * np.nan})
 
 
 def test_metrics_are_means_and_counts_are_what_they_are_at_last(framework):
-    """Of rollouts of eight steps: of the odd ones among 1-8 and 9-16, and a third of the last one."""
+    """Of rollouts of eight steps: of the odd ones among 1-8 and 9-16, and the last one."""
     cfg, parts = Config(num_envs=2, num_steps=8, hidden_sizes=(8, 8), total_timesteps=32), parts_of("ppo", framework.name)
     seen = [[it.stats[f"charts/{name}"] for name in MeasuredEnvs.metric_names] for it in parts.train(
         cfg, lambda cfg, seeds: MeasuredEnvs(make_gym(replace(cfg, engine="gym"), seeds), 0), parts.make_agent)]
-    np.testing.assert_equal(seen, [[2, 4, np.nan], [5, 12, np.nan]])
+    np.testing.assert_equal(seen, [[8, 4, np.nan], [16, 12, np.nan]])
 
 
 @pytest.mark.parametrize("change", [{"recurrent": "lstm", "norm_adv": "batch"}, {"target_kl": 0.01}])
