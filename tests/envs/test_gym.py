@@ -51,6 +51,31 @@ def test_equals_gymnasiums_vector_environment(env_id, mode):
     assert ends > 0 or env_id in ("Acrobot-v1", "MountainCarContinuous-v0")
 
 
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+@pytest.mark.parametrize("played", [2, 4])
+def test_a_reset_has_no_trace_of_what_was_played(mode, played):
+    """In the middle of an episode of four steps and at its end, against new environments."""
+    envs, new = probe("Echo", autoreset=mode), probe("Echo", autoreset=mode)
+    envs.reset()
+    for _ in range(played):
+        envs.step(np.ones(3, int))
+    assert same_steps(envs.reset(), new.reset())
+    for action in np.random.default_rng(0).integers(2, size=(6, 3)):
+        assert same_steps(envs.step(action), new.step(action))
+
+
+@pytest.mark.parametrize("name", ["Masked", "DictMasked"])
+def test_environments_with_masks_continue_exactly(name):
+    """Also in environments that were not reset before: they show masks from the beginning."""
+    envs, other = probe(name), probe(name, [4, 5, 6])
+    rng = np.random.default_rng(0)
+    *_, (_, last) = play_random(envs, envs.reset(), 7, rng)
+    assert envs.keeps_state
+    other.load(envs.state())
+    for action, step in play_random(envs, last, 20, rng):
+        assert same_steps(step, other.step(action)) and step.mask is not None
+
+
 def test_both_reset_modes_play_the_same_episodes():
     """The transitions of next-step without its filler rows are those of same-step."""
     rows = {}
