@@ -11,10 +11,11 @@ from proximo.config import Config
 from proximo.envs.arrays.obs_layout import obs_layout, part_views
 from proximo.envs.custom.factory import make_from_factory
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.state.check import same_steps
 from proximo.errors import EnvError, UsageError
 from tests.support.play import play_random
-from tests.support.probes import DictObs
+from tests.support.probes import DictObs, Faulty
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 SEEDS = [11, 12, 13]
@@ -229,14 +230,15 @@ def test_actions_reach_the_environment(name, action, given):
     ("four_values", "tuple of 4"),
 ])
 def test_faults_name_environment_step_and_cause(how, words):
-    """Each fault of the probe stops at the step where it happens."""
-    envs = probe(f"Faulty_{how}", [1, 2])
+    """Each fault of the probe stops at the step where it happens. Only the second environment has it."""
+    when = iter((99, 7))
+    envs = GymEnvs(lambda: Faulty(how, next(when)), [1, 2], "Faulty")
     envs.reset()
     for _ in range(6):
         envs.step(np.zeros(2, int))
     with pytest.raises(EnvError) as caught:
         envs.step(np.zeros(2, int))
-    assert "environment 0" in str(caught.value) and "step 7" in str(caught.value) and words in str(caught.value)
+    assert str(caught.value).startswith("environment 1 (Faulty), step 7: ") and words in str(caught.value)
     assert ("docs/runs.md (Environments that crash)" in str(caught.value)) is (how == "raises")
 
 
