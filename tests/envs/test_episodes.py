@@ -55,5 +55,5 @@ def test_an_episode_has_the_step_with_which_it_ends():
     finished = np.array([[False, True, False], [False, False, False], [True, False, False]])
     numbers = np.arange(9).reshape(3, 3)
     ended, steps = finished_episodes(Episode(finished=finished, ret=numbers, length=numbers), np.array([3, 1, 2]), 10)
-    assert ended.step.tolist() == [13, 16] and steps == 16
+    assert ended.step.tolist() == [13, 16] and steps == 16 and type(steps) is int
     assert ended.row.tolist() == [1, 0] and ended.ret.tolist() == ended.length.tolist() == [1, 6]
