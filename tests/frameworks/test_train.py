@@ -87,6 +87,7 @@ def test_metrics_are_means_and_counts_are_what_they_are_at_last(framework):
     seen = [[it.stats[f"charts/{name}"] for name in MeasuredEnvs.metric_names] for it in parts.train(
         cfg, lambda cfg, seeds: MeasuredEnvs(make_gym(replace(cfg, engine="gym"), seeds), 0), parts.make_agent)]
     np.testing.assert_equal(seen, [[8, 4, np.nan], [16, 12, np.nan]])
+    assert all(type(x) is float for row in seen for x in row)
 
 
 @pytest.mark.parametrize("change", [{"recurrent": "lstm", "norm_adv": "batch"}, {"target_kl": 0.01}])

@@ -13,6 +13,7 @@ from proximo.envs.arrays.spaces import read_space
 from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, warn_once
 from tests.support.normalized import Normalized
 from tests.support.play import random_actions
@@ -79,6 +80,7 @@ def test_only_vectors_of_floats_are_normalised(mode):
     plain, normalized = make_gym(cfg, [1, 2]), Normalized(make_gym(cfg, [1, 2]), cfg)
     layout, rng, seen, ends = obs_layout(plain.observation_space), np.random.default_rng(0), [], 0
     index = [part.path for part in layout.parts].index(("seen",))
+    assert make_normalizer(cfg, plain).spec.obs_dtype == plain.obs_dtype == np.uint8
     one, other = plain.reset(), normalized.reset()
     for _ in range(20):
         over = one.terminated | one.truncated
