@@ -260,6 +260,23 @@ def test_entropies_of_another_shape_than_the_rows_are_refused(framework, monkeyp
         next(parts.train(cfg, parts.make_envs, parts.make_agent))
 
 
+def test_log_probabilities_of_another_shape_than_the_rollout_are_refused(framework, monkeypatch):
+    """Of an agent that evaluates whole rollouts, also of environments inside the compiled function."""
+    owner = f"proximo.on_{framework.name}.agent.SeparateAgent"
+    evaluate = pkgutil.resolve_name(owner).evaluate
+
+    def apart(self, *given):
+        logprob, value = evaluate(self, *given)
+        return logprob[..., None], value
+
+    monkeypatch.setattr(f"{owner}.evaluate", apart)
+    parts, cfg = parts_of("ppo", framework.name), Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16)
+    words = r"logprob of shape \(8, 2, 1\) for a rollout of shape \(8, 2\). Return one number per row"
+    for engine in ("gym", "jax") if framework.name == "jax" else ("gym",):
+        with pytest.raises(UsageError, match=words):
+            next(parts.train(replace(cfg, engine=engine), parts.make_envs, parts.make_agent))
+
+
 class ManySmallActions(gymnasium.Env):
     """24 actions of a range so small that their joint density is about exp(94); episodes of 5 steps."""
 
