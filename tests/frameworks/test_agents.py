@@ -12,7 +12,8 @@ T, N = 7, 3
 VECTOR = (5,), np.dtype(np.float32)
 IMAGE, SMALL_IMAGE = (((2, size, size), np.dtype(np.uint8)) for size in (36, 9))
 ACTIONS = {"discrete": spaces.Discrete(4), "multi": spaces.MultiDiscrete([3, 2]), "binary": spaces.MultiBinary(3),
-           "box": spaces.Box(-1, 1, (2,))}
+           "box": spaces.Box(-1, 1, (2,)),
+           "joint": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 4])])}
 KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network": True}, VECTOR, "SharedAgent"),
          "lstm": ({"recurrent": "lstm"}, VECTOR, "SharedAgent"), "gru": ({"recurrent": "gru"}, VECTOR, "SharedAgent"),
          "cnn": ({"model": "cnn"}, IMAGE, "SharedAgent"), "impala": ({"model": "impala"}, SMALL_IMAGE, "SharedAgent"),
@@ -20,7 +21,7 @@ KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network"
 
 # Every head with a recurrent layer, every head class without one, and every other kind of agent once.
 CASES = [*(("lstm", *head) for head in (("discrete", False), ("discrete", True), ("multi", True), ("binary", False),
-                                        ("box", False))),
+                                        ("box", False), ("joint", False))),
          *(("separate", *head) for head in (("discrete", True), ("multi", True), ("box", False))),
          ("shared", "multi", True), ("gru", "discrete", True), ("cnn", "discrete", False), ("impala", "box", False),
          ("cnn-lstm", "multi", True)]
