@@ -15,6 +15,7 @@ from proximo.envs.arrays.moments import (
     PRIOR_COUNT,
     Moments,
     Statistics,
+    known_statistics,
     merge_statistics,
     most_merged,
     start_moments,
@@ -407,15 +408,29 @@ def test_moments_in_float32_of_few_rows():
             np.testing.assert_allclose(single.var, plain.var, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 2**22), (np.float64, 2**40)])
+def test_known_moments_count_as_far_as_their_dtype_counts(dtype, most):
+    """Of 2**40 rows: float64 counts on from there, float32 from 2**22."""
+    empty = start_statistics(3, (2,))
+    empty = empty._replace(running=empty.running.astype(dtype))
+    known = {"ret": Moments(mean=np.float64(3), var=np.float64(4), count=np.float64(2**40))}
+    found = known_statistics(lambda: empty, known)
+    assert (found.ret.mean, found.ret.var, found.ret.count) == (3, 4, most) and found.obs is empty.obs
+
+
 def test_merging_in_float32_loses_no_rows():
     """Two ranks of numpy arrays add one row each, 2,000 times, which is less than a digit of the mean each time."""
+    def of_two_ranks(sums):
+        assert sums.dtype == np.float64
+        return 2 * sums
+
     base = start_statistics(1, (1,))
     base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in base[:2]), running=base.running)
     base = base._replace(obs=base.obs._replace(mean=np.float32([1000]), count=np.float32(2**22)))
     for _ in range(2000):
         one = base.obs._replace(mean=base.obs.mean, count=base.obs.count)
         moved = one._replace(count=one.count + 1, rest=one.rest + np.float32([[3 / 2**22], [0]]))
-        merged = merge_statistics(base, base._replace(obs=moved), lambda sums: 2 * sums, most_merged(base.obs))
+        merged = merge_statistics(base, base._replace(obs=moved), of_two_ranks, most_merged(base.obs))
         base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in merged[:2]),
                           running=base.running)
     assert base.obs.mean[0] + base.obs.rest[0, 0] - 1000 == pytest.approx(2000 * 2 * 3 / 2**22, rel=0.02)
