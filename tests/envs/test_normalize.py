@@ -84,6 +84,16 @@ def test_moments_equal_the_definition(seed, batches, offset):
     assert moments.count == pytest.approx(PRIOR_COUNT + sum(map(len, seen)))
 
 
+@pytest.mark.parametrize("counted", [None, np.arange(1000) % 3 > 0])
+def test_rows_in_float32_are_summed_in_float64(counted):
+    """A thousand numbers near 1e4, whose sum float32 rounds to a multiple of 1."""
+    batch = np.random.default_rng(0).normal(1e4, 1, (1000, 2)).astype(np.float32)
+    moments = update_moments(start_moments((2,)), batch, counted)
+    mean, var = definition((batch if counted is None else batch[counted]).astype(np.float64))
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-11)
+    np.testing.assert_allclose(moments.var, var, rtol=1e-6)
+
+
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_statistics_and_steps_are_not_changed(num_envs):
     """Counting and applying write into no array that they get: a rollout can begin again from its carry."""
