@@ -23,6 +23,20 @@ def test_a_key_gives_its_seed_and_no_other_key_gives_it(one, other):
     assert 0 <= stream_seed(*one) < 2**64
 
 
+def test_seeds_are_those_of_earlier_versions():
+    """A resumed run draws what it would have drawn: numpy's seed of the numbers of a key, from which seeds count up."""
+    places = {"init": 0, "env": 1, "action": 2, "minibatch": 3, "rpo": 4, "eval": 5, "population": 6}
+    for stream, place in places.items():
+        for iteration, rank in ((0, 0), (5, 0), (5, 2)):
+            wanted = int(np.random.SeedSequence((3, place, iteration, rank)).generate_state(1, np.uint64)[0])
+            assert stream_seed(3, stream, iteration, rank) == wanted
+        assert stream_seed(3, stream) == stream_seed(3, stream, 0, 0)
+        assert stream_generator(3, stream).random() == np.random.default_rng(stream_seed(3, stream, 0, 0)).random()
+    base = stream_seed(3, "env", 5, 0)
+    assert env_seeds(3, 4, 5, 2) == [(base + 8 + i) % 2**31 for i in range(4)]
+    assert env_seeds(3, 1) == [stream_seed(3, "env", 0, 0) % 2**31] != env_seeds(3, 1, stream="eval")
+
+
 def test_generators_of_a_key_are_equal_and_uncorrelated_with_their_neighbours():
     draws = [stream_generator(1, "minibatch", it).standard_normal(20_000) for it in (1, 1, 2)]
     assert np.array_equal(draws[0], draws[1]) and abs(np.corrcoef(draws[0], draws[2])[0, 1]) < 0.05

@@ -11,10 +11,11 @@ from proximo.config import Config
 from proximo.envs.arrays.obs_layout import obs_layout, part_views
 from proximo.envs.custom.factory import make_from_factory
 from proximo.envs.gym import make_gym
+from proximo.envs.gym_loop import GymEnvs
 from proximo.envs.state.check import same_steps
 from proximo.errors import EnvError, UsageError
 from tests.support.play import play_random
-from tests.support.probes import DictObs
+from tests.support.probes import DictObs, Faulty
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 SEEDS = [11, 12, 13]
@@ -49,6 +50,31 @@ def test_equals_gymnasiums_vector_environment(env_id, mode):
             assert np.array_equal(step.first, over) and step.valid.all()
             assert all(np.array_equal(step.final_obs[i], info["final_obs"][i]) for i in np.flatnonzero(over))
     assert ends > 0 or env_id in ("Acrobot-v1", "MountainCarContinuous-v0")
+
+
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+@pytest.mark.parametrize("played", [2, 4])
+def test_a_reset_has_no_trace_of_what_was_played(mode, played):
+    """In the middle of an episode of four steps and at its end, against new environments."""
+    envs, new = probe("Echo", autoreset=mode), probe("Echo", autoreset=mode)
+    envs.reset()
+    for _ in range(played):
+        envs.step(np.ones(3, int))
+    assert same_steps(envs.reset(), new.reset())
+    for action in np.random.default_rng(0).integers(2, size=(6, 3)):
+        assert same_steps(envs.step(action), new.step(action))
+
+
+@pytest.mark.parametrize("name", ["Masked", "DictMasked"])
+def test_environments_with_masks_continue_exactly(name):
+    """Also in environments that were not reset before: they show masks from the beginning."""
+    envs, other = probe(name), probe(name, [4, 5, 6])
+    rng = np.random.default_rng(0)
+    *_, (_, last) = play_random(envs, envs.reset(), 7, rng)
+    assert envs.keeps_state
+    other.load(envs.state())
+    for action, step in play_random(envs, last, 20, rng):
+        assert same_steps(step, other.step(action)) and step.mask is not None
 
 
 def test_both_reset_modes_play_the_same_episodes():
@@ -204,14 +230,15 @@ def test_actions_reach_the_environment(name, action, given):
     ("four_values", "tuple of 4"),
 ])
 def test_faults_name_environment_step_and_cause(how, words):
-    """Each fault of the probe stops at the step where it happens."""
-    envs = probe(f"Faulty_{how}", [1, 2])
+    """Each fault of the probe stops at the step where it happens. Only the second environment has it."""
+    when = iter((99, 7))
+    envs = GymEnvs(lambda: Faulty(how, next(when)), [1, 2], "Faulty")
     envs.reset()
     for _ in range(6):
         envs.step(np.zeros(2, int))
     with pytest.raises(EnvError) as caught:
         envs.step(np.zeros(2, int))
-    assert "environment 0" in str(caught.value) and "step 7" in str(caught.value) and words in str(caught.value)
+    assert str(caught.value).startswith("environment 1 (Faulty), step 7: ") and words in str(caught.value)
     assert ("docs/runs.md (Environments that crash)" in str(caught.value)) is (how == "raises")
 
 

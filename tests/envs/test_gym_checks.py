@@ -163,23 +163,33 @@ class Pixels(gym.Env):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, value):
-        self.value = value
+    def __init__(self, value, late=False):
+        self.value, self.late = value, late
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return np.full((8, 8, 3), self.value), {}
+        return np.zeros((8, 8, 3), np.uint8) if self.late else np.full((8, 8, 3), self.value), {}
+
+    def step(self, action):
+        return np.full((8, 8, 3), self.value), 0.0, False, False, {}
 
 
 @pytest.mark.parametrize(("value", "works"), [(7, True), (7.0, True), (0.5, False), (300, False), (-1, False),
                                               (np.nan, False)])
-def test_what_would_lose_numbers_is_a_fault(value, works):
-    envs = GymEnvs(lambda: Pixels(value), [1], f"Pixels {value}")
+@pytest.mark.parametrize("late", [False, True])
+def test_what_would_lose_numbers_is_a_fault(value, works, late):
+    """At the reset, and at a step after a reset that returned the right dtype."""
+    envs = GymEnvs(lambda: Pixels(value, late), [1], f"Pixels {value}")
+
+    def play():
+        step = envs.reset()
+        return envs.step(np.zeros(1, int)) if late else step
+
     if works:
-        assert envs.reset().obs.max() == 7
+        assert play().obs.max() == 7
     else:
         with pytest.raises(EnvError, match="observation has dtype"), np.errstate(invalid="ignore"):
-            envs.reset()
+            play()
 
 
 UNIT = spaces.Box(-1, 1, (2,), np.float32)

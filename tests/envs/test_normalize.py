@@ -15,6 +15,7 @@ from proximo.envs.arrays.moments import (
     PRIOR_COUNT,
     Moments,
     Statistics,
+    known_statistics,
     merge_statistics,
     most_merged,
     start_moments,
@@ -81,6 +82,16 @@ def test_moments_equal_the_definition(seed, batches, offset):
     np.testing.assert_allclose(moments.mean, mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(moments.var, var, rtol=1e-6)
     assert moments.count == pytest.approx(PRIOR_COUNT + sum(map(len, seen)))
+
+
+@pytest.mark.parametrize("counted", [None, np.arange(1000) % 3 > 0])
+def test_rows_in_float32_are_summed_in_float64(counted):
+    """A thousand numbers near 1e4, whose sum float32 rounds to a multiple of 1."""
+    batch = np.random.default_rng(0).normal(1e4, 1, (1000, 2)).astype(np.float32)
+    moments = update_moments(start_moments((2,)), batch, counted)
+    mean, var = definition((batch if counted is None else batch[counted]).astype(np.float64))
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-11)
+    np.testing.assert_allclose(moments.var, var, rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
@@ -239,6 +250,17 @@ def test_merging_one_rank_changes_nothing():
     local = count_step(base, some_step(rng), CFG)
     assert_close(merge_statistics(base, local, lambda part: part), local)
     assert_close(merge_statistics(base, base, lambda part: part), base)
+
+
+def test_merging_keeps_shapes_and_small_variances():
+    """Of images whose pixels differ by 1e-3, on two ranks with the same rows, against the definition."""
+    rows, base = 0.5 + 1e-3 * np.random.default_rng(0).standard_normal((8, 2, 3)), start_statistics(1, (2, 3))
+    local = base._replace(obs=update_moments(base.obs, rows, None))
+    merged = merge_statistics(base, local, lambda sums: 2 * sums)
+    mean, var = definition(np.concatenate([rows, rows]))
+    np.testing.assert_allclose(merged.obs.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(merged.obs.var, var, rtol=1e-6)
+    assert [np.shape(x) for x in (*merged.obs, *merged.ret)] == [np.shape(x) for x in (*base.obs, *base.ret)]
 
 
 def test_the_reset_counts_and_begins_returns_anew():
@@ -407,18 +429,32 @@ def test_moments_in_float32_of_few_rows():
             np.testing.assert_allclose(single.var, plain.var, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 2**22), (np.float64, 2**40)])
+def test_known_moments_count_as_far_as_their_dtype_counts(dtype, most):
+    """Of 2**40 rows: float64 counts on from there, float32 from 2**22."""
+    empty = start_statistics(3, (2,))
+    empty = empty._replace(running=empty.running.astype(dtype))
+    known = {"ret": Moments(mean=np.float64(3), var=np.float64(4), count=np.float64(2**40))}
+    found = known_statistics(lambda: empty, known)
+    assert (found.ret.mean, found.ret.var, found.ret.count) == (3, 4, most) and found.obs is empty.obs
+
+
 def test_merging_in_float32_loses_no_rows():
     """Two ranks of numpy arrays add one row each, 2,000 times, which is less than a digit of the mean each time."""
+    def of_two_ranks(sums):
+        assert sums.dtype == np.float64
+        return 2 * sums
+
     base = start_statistics(1, (1,))
     base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in base[:2]), running=base.running)
     base = base._replace(obs=base.obs._replace(mean=np.float32([1000]), count=np.float32(2**22)))
     for _ in range(2000):
         one = base.obs._replace(mean=base.obs.mean, count=base.obs.count)
         moved = one._replace(count=one.count + 1, rest=one.rest + np.float32([[3 / 2**22], [0]]))
-        merged = merge_statistics(base, base._replace(obs=moved), lambda sums: 2 * sums, most_merged(base.obs))
+        merged = merge_statistics(base, base._replace(obs=moved), of_two_ranks, most_merged(base.obs))
         base = Statistics(*(Moments(*(np.asarray(x, np.float32) for x in moments)) for moments in merged[:2]),
                           running=base.running)
-    assert base.obs.mean[0] + base.obs.rest[0, 0] - 1000 == pytest.approx(2000 * 2 * 3 / 2**22, rel=0.02)
+    assert base.obs.rest[1] == 0 and base.obs.mean[0] + base.obs.rest[0, 0] - 1000 == pytest.approx(2000 * 2 * 3 / 2**22, rel=0.02)
 
 
 def test_ranks_count_on_in_float32_after_many_rows():

@@ -30,10 +30,11 @@ def reference_steps(weights, gradients, eps, max_grad_norm):
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.1, 1e9])
-@pytest.mark.parametrize("eps", [1e-5, 1e-2])
-def test_equals_torch_over_many_steps(framework, max_grad_norm, eps):
-    """Details 3 and 11, with an annealed rate."""
-    weights, gradients = make_weights(0), [make_weights(seed) for seed in range(1, 1 + STEPS)]
+@pytest.mark.parametrize(("eps", "size"), [(1e-5, 1.0), (1e-2, 1.0), (1e-5, 1e-8)])
+def test_equals_torch_over_many_steps(framework, max_grad_norm, eps, size):
+    """Details 3 and 11, with an annealed rate, also for gradients much smaller than what the clipping adds to their norm."""
+    weights = make_weights(0)
+    gradients = [{name: np.asarray(size * x) for name, x in make_weights(seed).items()} for seed in range(1, 1 + STEPS)]
     expected, norms = reference_steps(weights, gradients, eps, max_grad_norm)
     records = framework.adam_steps(weights, gradients, RATES, eps, max_grad_norm)
     assert [record.norm for record in records] == pytest.approx(norms, rel=1e-9)

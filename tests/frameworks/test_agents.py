@@ -12,7 +12,8 @@ T, N = 7, 3
 VECTOR = (5,), np.dtype(np.float32)
 IMAGE, SMALL_IMAGE = (((2, size, size), np.dtype(np.uint8)) for size in (36, 9))
 ACTIONS = {"discrete": spaces.Discrete(4), "multi": spaces.MultiDiscrete([3, 2]), "binary": spaces.MultiBinary(3),
-           "box": spaces.Box(-1, 1, (2,))}
+           "box": spaces.Box(-1, 1, (2,)),
+           "joint": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 4])])}
 KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network": True}, VECTOR, "SharedAgent"),
          "lstm": ({"recurrent": "lstm"}, VECTOR, "SharedAgent"), "gru": ({"recurrent": "gru"}, VECTOR, "SharedAgent"),
          "cnn": ({"model": "cnn"}, IMAGE, "SharedAgent"), "impala": ({"model": "impala"}, SMALL_IMAGE, "SharedAgent"),
@@ -20,7 +21,7 @@ KINDS = {"separate": ({}, VECTOR, "SeparateAgent"), "shared": ({"shared_network"
 
 # Every head with a recurrent layer, every head class without one, and every other kind of agent once.
 CASES = [*(("lstm", *head) for head in (("discrete", False), ("discrete", True), ("multi", True), ("binary", False),
-                                        ("box", False))),
+                                        ("box", False), ("joint", False))),
          *(("separate", *head) for head in (("discrete", True), ("multi", True), ("box", False))),
          ("shared", "multi", True), ("gru", "discrete", True), ("cnn", "discrete", False), ("impala", "box", False),
          ("cnn-lstm", "multi", True)]
@@ -96,6 +97,42 @@ def test_state_is_reset_where_an_episode_begins(framework, kind):
     assert (difference()[3:] != 0).all()
     first[3] = True
     assert (difference()[:3] != 0).any() and (difference()[3:] == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_has_a_part_in_what_an_agent_computes(framework, kind):
+    """The gradient of values and log-probabilities of a sequence reaches each of them."""
+    fields, observed, _ = KINDS[kind]
+    agent, rng = make_agent(framework, fields, observed, ACTIONS["discrete"]), np.random.default_rng(0)
+    obs = rng.integers(256, size=(T, N, *observed[0])).astype(np.uint8) if observed[1] == np.uint8 else rng.standard_normal((T, N, 5))
+    obs, first, action = framework.to_array((obs, np.zeros((T, N), bool), rng.integers(4, size=(T, N))))
+    state = framework.to_array(tuple(agent.initial_state(N)))
+
+    def total(raw):
+        dist, value, _ = raw(obs, None, first, state)
+        return (value * value).sum() + dist.logprob(action).sum()
+
+    assert [name for name, x in framework.weight_gradient(agent, total).items() if not (x != 0).any()] == []
+
+
+@pytest.mark.parametrize("kind", ["cnn", "impala"])
+def test_images_of_floats_are_those_of_bytes_divided_by_255(framework, kind):
+    """Detail 22, with the same weights."""
+    shape, first, found = KINDS[kind][1][0], np.ones(N, bool), []
+    obs = np.random.default_rng(0).integers(256, size=(N, *shape)).astype(np.uint8)
+    for high, dtype, x in ((255, np.uint8, obs), (1, np.float32, obs / 255)):
+        spec = Spec(shape, np.dtype(dtype), ACTIONS["discrete"], spaces.Box(0, high, shape, dtype))
+        agent = framework.make_agent(spec, Config(model=kind))
+        found.append(agent.value(x, first, agent.initial_state(N)))
+    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "impala"])
+def test_biases_begin_at_0(framework, kind):
+    """Detail 2; the residual network of procgen's authors has the biases of its framework."""
+    agent = make_agent(framework, KINDS[kind][0], KINDS[kind][1], ACTIONS["discrete"])
+    biases = {name: x for name, x in framework.weights(agent).items() if "bias" in name}
+    assert biases and all((x == 0).all() for x in biases.values())
 
 
 @pytest.mark.parametrize("kind,part,reached", [("separate", "head", False), ("shared", "trunk", True)])

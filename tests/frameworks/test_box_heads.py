@@ -66,6 +66,18 @@ def test_samples_follow_the_density(framework, kind):
     assert stats.kstest(action + 0.05, lambda x: np.interp(x, grid, cumulated)).pvalue < 1e-3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_has_the_numbers_of_its_rows(framework, kind):
+    """Of shape (T, n), as a recurrent agent learns, against T * n rows."""
+    agent, rng = make_agent(framework, KINDS[kind], BOX), np.random.default_rng(5)
+    obs, action = rng.standard_normal((4, 3, 3)), LOW + (HIGH - LOW) * rng.uniform(0.1, 0.9, (4, 3, 2))
+    first = np.zeros((4, 3), bool)
+    dist, flat = agent(obs, None, first, ())[0], distribution(agent, obs.reshape(12, 3))
+    np.testing.assert_allclose(dist.logprob(action), flat.logprob(action.reshape(12, 2)).reshape(4, 3), rtol=1e-9)
+    np.testing.assert_allclose(dist.entropy(), flat.entropy().reshape(4, 3), rtol=1e-9)
+    np.testing.assert_allclose(dist.mode(), flat.mode().reshape(4, 3, 2), rtol=1e-9)
+
+
 def test_squashed_equals_the_change_of_variables(framework):
     """Against scipy: the normal density of u divided by the slope of low + (high - low) (1 + tanh u) / 2."""
     agent = make_agent(framework, {"distribution": "squashed", "log_std_init": -0.5}, BOX)

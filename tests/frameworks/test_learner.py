@@ -201,12 +201,14 @@ def test_minibatches_of_a_recurrent_agent_are_whole_environments(framework):
 
 
 def test_explained_variance_is_that_of_the_valid_rows(framework):
-    """Detail 12; NaN where all returns are equal."""
+    """Detail 12; NaN where all returns are equal, and where there is one or none."""
     rng, valid = np.random.default_rng(6), make_rollout(20).valid
     value, ret = rng.standard_normal((2, T, N))
     expected = 1 - (ret - value)[valid].var() / ret[valid].var()
     assert float(framework.explained_variance(value, np.where(valid, ret, 1e5), valid)) == pytest.approx(expected)
     assert np.isnan(framework.explained_variance(value, np.ones((T, N)), valid))
+    for few in (1, 0):
+        assert np.isnan(framework.explained_variance(value, ret, np.arange(T * N).reshape(T, N) < few))
 
 
 @pytest.mark.parametrize("rows", [2, 1000, 1536, 100_000])

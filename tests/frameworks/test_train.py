@@ -1,5 +1,6 @@
 """Whole training runs against what must hold in them, on both frameworks."""
 
+import pkgutil
 from dataclasses import replace
 
 import gymnasium
@@ -77,15 +78,16 @@ class MeasuredEnvs(PoisonedEnvs):
         self.time += 1
         speed = np.array([np.nan, self.time if self.time % 2 else np.nan], np.float32)
         return self.envs.step(action)._replace(metrics={
-            "env_restarts": np.full(2, self.time // 3, np.float32), "speed": speed, "nothing": speed * np.nan})
+            "env_restarts": np.full(2, self.time, np.float32), "speed": speed, "nothing": speed * np.nan})
 
 
 def test_metrics_are_means_and_counts_are_what_they_are_at_last(framework):
-    """Of rollouts of eight steps: of the odd ones among 1-8 and 9-16, and a third of the last one."""
+    """Of rollouts of eight steps: of the odd ones among 1-8 and 9-16, and the last one."""
     cfg, parts = Config(num_envs=2, num_steps=8, hidden_sizes=(8, 8), total_timesteps=32), parts_of("ppo", framework.name)
     seen = [[it.stats[f"charts/{name}"] for name in MeasuredEnvs.metric_names] for it in parts.train(
         cfg, lambda cfg, seeds: MeasuredEnvs(make_gym(replace(cfg, engine="gym"), seeds), 0), parts.make_agent)]
-    np.testing.assert_equal(seen, [[2, 4, np.nan], [5, 12, np.nan]])
+    np.testing.assert_equal(seen, [[8, 4, np.nan], [16, 12, np.nan]])
+    assert all(type(x) is float for row in seen for x in row)
 
 
 @pytest.mark.parametrize("change", [{"recurrent": "lstm", "norm_adv": "batch"}, {"target_kl": 0.01}])
@@ -246,6 +248,33 @@ def test_a_loss_without_approx_kl_is_refused_where_a_setting_reads_it(framework,
     assert "losses/v_loss" in run().stats
     with pytest.raises(UsageError, match=f"{setting}=0.1 needs the statistic approx_kl, and the loss function returns v_loss"):
         run(**{setting: 0.1})
+
+
+def test_entropies_of_another_shape_than_the_rows_are_refused(framework, monkeypatch):
+    """Those of shape (B, 1) of a distribution of one's own would broadcast to (B, B)."""
+    owner = f"proximo.on_{framework.name}.distributions.Categorical"
+    entropy = pkgutil.resolve_name(owner).entropy
+    monkeypatch.setattr(f"{owner}.entropy", lambda self: entropy(self)[..., None])
+    parts, cfg = parts_of("ppo", framework.name), Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16)
+    with pytest.raises(UsageError, match=r"entropy of shape \((\d+), 1\) for rows of shape \(\1,\). Return one number per row"):
+        next(parts.train(cfg, parts.make_envs, parts.make_agent))
+
+
+def test_log_probabilities_of_another_shape_than_the_rollout_are_refused(framework, monkeypatch):
+    """Of an agent that evaluates whole rollouts, also of environments inside the compiled function."""
+    owner = f"proximo.on_{framework.name}.agent.SeparateAgent"
+    evaluate = pkgutil.resolve_name(owner).evaluate
+
+    def apart(self, *given):
+        logprob, value = evaluate(self, *given)
+        return logprob[..., None], value
+
+    monkeypatch.setattr(f"{owner}.evaluate", apart)
+    parts, cfg = parts_of("ppo", framework.name), Config(framework=framework.name, num_envs=2, num_steps=8, total_timesteps=16)
+    words = r"logprob of shape \(8, 2, 1\) for a rollout of shape \(8, 2\). Return one number per row"
+    for engine in ("gym", "jax") if framework.name == "jax" else ("gym",):
+        with pytest.raises(UsageError, match=words):
+            next(parts.train(replace(cfg, engine=engine), parts.make_envs, parts.make_agent))
 
 
 class ManySmallActions(gymnasium.Env):

@@ -36,12 +36,33 @@ def test_moments_are_those_of_all_valid_returns(framework):
     assert mean == pytest.approx(every.mean(), rel=1e-5) and var == pytest.approx(every.var(), rel=1e-4)
 
 
+def test_moments_of_few_returns_among_filler_rows(framework):
+    """One and two valid rows, with a deviation of 1e-3: fillers add nothing to it."""
+    for given in ([5.0], [5.001, 4.999]):
+        agent, valid = framework.make_agent(SPEC, CFG), np.arange(8)[:, None] < len(given)
+        framework.count_returns(agent, np.where(valid, np.resize(given, (8, 1)), 1e9), valid)
+        mean, var, count = moments(framework, agent)
+        assert (mean, count) == pytest.approx((5.0, len(given)), rel=1e-6)
+        assert var == pytest.approx(np.var(given), abs=3e-7)
+
+
 def test_first_returns_replace_the_initial_moments(framework):
     """Small and large ones: the variance of the first rollout has no trace of the initial 1."""
     for scale in (1e-3, 1e6):
         agent, ret = framework.make_agent(SPEC, CFG), scale * np.random.default_rng(2).standard_normal((128, 4))
         framework.count_returns(agent, ret, np.ones(ret.shape, bool))
         assert moments(framework, agent)[1] == pytest.approx(ret.var(), rel=1e-3)
+
+
+def test_values_before_the_first_returns_are_those_of_mean_0_and_deviation_1(framework):
+    obs, first, found = np.random.default_rng(3).standard_normal((6, 3)), np.ones(6, bool), []
+    for given in ([], [[-1.0, 1.0]]):
+        agent = framework.make_agent(SPEC, CFG)
+        if given:
+            framework.count_returns(agent, np.array(given), np.ones((1, 2), bool))
+        found.append(np.asarray(agent.value(obs, first, agent.initial_state(6))))
+    assert np.ptp(found[0]) > 1e-3
+    np.testing.assert_allclose(*found, rtol=1e-6)
 
 
 def test_old_returns_lose_weight_beyond_the_count_of_float32(framework):
@@ -65,6 +86,19 @@ def test_values_have_the_scale_of_the_returns(framework, change):
         found.append(np.asarray(agent.value(obs, first, agent.initial_state(6))))
     assert np.ptp(found[0]) > 1e-3
     np.testing.assert_allclose(found[1], 100 * found[0] + 7, rtol=1e-3)
+
+
+@pytest.mark.parametrize("ret", [np.array([[-7.0, 5.0, 1.0]]), np.full((64, 4), 5.0), np.zeros((64, 4))])
+def test_a_loss_reads_standard_deviations_from_the_mean(framework, ret):
+    """Against numpy's moments of the returns. Where they are all equal, everything stays finite."""
+    agent, x = framework.make_agent(SPEC, CFG), np.array([-3.0, 5.0, 80.0])
+    framework.count_returns(agent, ret, np.ones(ret.shape, bool))
+    normalized = framework.to_numpy(agent.raw.critic.normalize(framework.to_array(x)))
+    if ret.std() > 0:
+        np.testing.assert_allclose(normalized, (x - ret.mean()) / ret.std(), rtol=1e-6)
+    obs, first = np.random.default_rng(3).standard_normal((6, 3)), np.ones(6, bool)
+    value = np.asarray(agent.value(obs, first, agent.initial_state(6)))
+    assert np.isfinite(normalized).all() and np.isfinite(value).all() and abs(value - ret.mean()).max() < 10 * ret.std() + 1e-2
 
 
 @pytest.mark.parametrize(("asked", "held"), [(True, False), (False, True)])

@@ -144,7 +144,7 @@ def test_a_mask_that_allows_nothing():
 
 
 def test_what_helps_if_nothing_is_allowed_is_in_the_message():
-    """Of a state without a way out, which the environment has not ended."""
+    """Of a state without a way out, which the environment has not ended, or in which it begins."""
     class DeadEnd(Probe):
         action_space = spaces.MultiDiscrete([2, 2])
 
@@ -159,6 +159,13 @@ def test_what_helps_if_nothing_is_allowed_is_in_the_message():
     with pytest.raises(EnvError, match="step 1: action_mask allows no action. Allow at least one choice of each component, or "
                                        "return terminated=True from the step that leads there"):
         envs.step(np.zeros((1, 2), int))
+
+    class NoWay(DeadEnd):
+        def reset(self, **how):
+            return super().reset(**how)[0], {"action_mask": [0, 0, 1, 1]}
+
+    with pytest.raises(EnvError, match="step 0: action_mask allows no action"):
+        GymEnvs(NoWay, [1], "NoWay").reset()
 
 
 def test_actions_that_cannot_be_masked():

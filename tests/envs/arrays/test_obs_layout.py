@@ -13,6 +13,7 @@ from proximo.envs.arrays.spaces import read_space
 from proximo.envs.envpool_arrays import pool_reader
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
+from proximo.envs.normalize import make_normalizer
 from proximo.errors import UsageError, warn_once
 from tests.support.normalized import Normalized
 from tests.support.play import random_actions
@@ -72,24 +73,31 @@ def test_vectors_of_floats_stay_one_vector():
     assert float_view(FLOATS, (7,)).whole and obs_layout(spaces.Discrete(3)) is None and obs_layout(None) is None
 
 
-def test_only_vectors_of_floats_are_normalised():
-    """In a game: against statistics of the vector alone; all other bytes stay as they are."""
-    layout = None
-    cfg = Config(env_id="tests.support.probes:Rich-v0", norm_obs=True)
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+def test_only_vectors_of_floats_are_normalised(mode):
+    """In a game, also its last observations: against statistics of the vector alone; all other bytes stay as they are."""
+    cfg = Config(env_id="tests.support.probes:Rich-v0", norm_obs=True, autoreset=mode)
     plain, normalized = make_gym(cfg, [1, 2]), Normalized(make_gym(cfg, [1, 2]), cfg)
-    layout, rng, seen = obs_layout(plain.observation_space), np.random.default_rng(0), []
+    layout, rng, seen, ends = obs_layout(plain.observation_space), np.random.default_rng(0), [], 0
     index = [part.path for part in layout.parts].index(("seen",))
+    assert make_normalizer(cfg, plain).spec.obs_dtype == plain.obs_dtype == np.uint8
     one, other = plain.reset(), normalized.reset()
     for _ in range(20):
-        views, changed = (part_views(layout, step.obs) for step in (one, other))
-        seen.append(views[index].copy())
+        over = one.terminated | one.truncated
+        ends += over.sum()
+        seen.append(part_views(layout, one.obs)[index][~over if mode == "next-step" else slice(None)].copy())
         rows = np.concatenate(seen).astype(np.float64)
         moments = normalized.statistics.obs
         assert moments.mean.shape == (2,) and np.allclose(moments.mean, rows.mean(0), atol=1e-4)
-        assert np.allclose(changed[index], (views[index] - moments.mean) / np.sqrt(moments.var + 1e-8), atol=1e-5)
-        assert all(np.array_equal(a, b) for i, (a, b) in enumerate(zip(views, changed)) if i != index)
+        assert (other.final_obs is None) == (mode == "next-step")
+        pairs = [(one.obs, other.obs)] if mode == "next-step" else [(one.obs, other.obs), (one.final_obs[over], other.final_obs[over])]
+        for raw, found in pairs:
+            views, changed = part_views(layout, raw), part_views(layout, found)
+            assert np.allclose(changed[index], (views[index] - moments.mean) / np.sqrt(moments.var + 1e-8), atol=1e-5)
+            assert all(np.array_equal(a, b) for i, (a, b) in enumerate(zip(views, changed)) if i != index)
         action = random_actions(plain, one, rng)
         one, other = plain.step(action), normalized.step(action)
+    assert ends > 0
 
 
 def test_normalising_leaves_the_rows_of_the_environments_as_they_are():

@@ -1,5 +1,6 @@
 """Checkpoints: what is read is what was written; one wrong bit is found; older ones stay until newer are whole."""
 
+import hashlib
 import json
 import os
 import sys
@@ -91,6 +92,18 @@ def test_any_wrong_bit_is_found(tmp_path):
         path.write_bytes(whole)
 
 
+def test_an_array_that_is_missing_is_named(tmp_path):
+    """In files whose sums are right."""
+    for name in ("weights", "others"):
+        save_tree(tmp_path / name, {name: np.arange(3)})
+    tensors, sums = [tmp_path / name / "tensors.safetensors" for name in ("weights", "others")], tmp_path / "weights" / "manifest.json"
+    before, after = (hashlib.sha256(path.read_bytes()).hexdigest() for path in tensors)
+    sums.write_text(sums.read_text().replace(before, after))
+    tensors[0].write_bytes(tensors[1].read_bytes())
+    with pytest.raises(FilesError, match=r"weights cannot be read: tensors.safetensors has no '/weights'"):
+        load_tree(tmp_path / "weights")
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors.safetensors"])
 def test_a_missing_or_cut_file_is_found(name, tmp_path):
     save_tree(tmp_path / "kept", {"weights": np.arange(3)})
@@ -122,9 +135,10 @@ def iteration_of_newest(run):
     return None if found is None else found["state"]["iteration"]
 
 
-def test_the_newest_stay_and_a_half_written_one_is_cleared(tmp_path):
-    half = tmp_path / "checkpoints" / ".00000002.77.tmp"
-    half.mkdir(parents=True)
+def test_the_newest_stay_and_half_written_ones_are_cleared(tmp_path):
+    """Also that of an iteration that has no checkpoint later: 9."""
+    for half in (".00000002.77.tmp", ".00000009.77.tmp"):
+        (tmp_path / "checkpoints" / half).mkdir(parents=True)
     for iteration in range(1, 6):
         save_checkpoint(tmp_path, iteration, checkpoint(iteration), 2)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []

@@ -55,6 +55,17 @@ def scalars_of(folder: Path, tag: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in reader.Scalars(tag)]
 
 
+def test_lines_reach_the_files_while_a_run_trains(tmp_path, monkeypatch):
+    """Not only at its end, so that others can follow it, and a kill loses those of one second."""
+    monkeypatch.setattr("proximo.runs.logs.log.FLUSH_SECONDS", 0.0)
+    log = Log(new_run(tmp_path / "run"))
+    for iteration in (1, 2):
+        log.iteration(iteration, 512 * iteration, LOSSES, episodes((9, 0, 1.0, 9)))
+        assert len(rows_of(tmp_path / "run" / "metrics.csv")) == len(rows_of(tmp_path / "run" / "episodes.csv")) == iteration
+        assert len(scalars_of(tmp_path / "run", "losses/value_loss")) == iteration
+    log.close()
+
+
 def test_files_hold_what_was_logged_under_the_seeds_names(tmp_path):
     """Against the csv module, TensorBoard's reader and means worked out by hand."""
     run = new_run(tmp_path / "run", num_iterations=2)

@@ -45,16 +45,17 @@ def test_a_resume_between_two_lines_changes_no_line(tmp_path, monkeypatch):
 
 
 def test_sums_survive_a_checkpoint():
-    """Against the mean of three values, and NaN where there was none."""
+    """Against the mean of three values, of the two that are numbers, and NaN where there was none."""
     window = Window(5)
-    assert window.add(2, {"a": 1.0, "b": math.nan}, 0, last=False) is None
+    assert window.add(2, {"a": 1.0, "b": math.nan, "c": 3.0}, 0, last=False) is None
     window = Window(5, json.loads(json.dumps(window.state())))
-    assert window.add(3, {"a": 2.0, "b": math.nan}, 0, last=False) is None
-    line = window.add(5, {"a": 6.0, "b": math.nan}, 0, last=False)
-    assert line is not None and line["a"] == 3.0 and math.isnan(line["b"]) and window.state() == {}
+    assert window.add(3, {"a": 2.0, "b": math.nan, "c": math.nan}, 0, last=False) is None
+    line = window.add(5, {"a": 6.0, "b": math.nan, "c": 5.0}, 0, last=False)
+    assert line is not None and line["a"] == 3.0 and math.isnan(line["b"]) and line["c"] == 4.0 and window.state() == {}
 
 
 def test_the_first_and_the_last_iteration_have_a_line():
     """So that metrics.csv has its columns from the beginning, and ends where the run does."""
-    window = Window(100)
-    assert [k for k in range(1, 8) if window.add(k, {"a": 1.0}, 0, last=k == 7) is not None] == [1, 7]
+    for every, due in ((100, [1, 7]), (2, [1, 2, 4, 6, 7])):
+        window = Window(every)
+        assert [k for k in range(1, 8) if window.add(k, {"a": 1.0}, 0, last=k == 7) is not None] == due
