@@ -31,7 +31,7 @@ def _float32(framework):
 def test_first_pass_of_learning_finds_the_policy_that_acted(framework, fields, probe):
     """Detail 36: before the first step of the optimizer every ratio is 1, also in rollouts that begin in the middle of
     episodes."""
-    cfg = Config(env_id=f"tests.support.probes:{probe}-v0", num_envs=4, num_steps=10, num_minibatches=1,
+    cfg = Config(framework=framework.name, env_id=f"tests.support.probes:{probe}-v0", num_envs=4, num_steps=10, num_minibatches=1,
                  update_epochs=1, memory_size=8, total_timesteps=120, learning_rate=0.1, **fields)
     parts = parts_of("ppo", framework.name)
     for it in parts.train(cfg, parts.make_envs, parts.make_agent):
@@ -46,7 +46,7 @@ def test_whole_numbers_of_64_bits_are_learned_from_as_the_same_floats(framework)
         def observe(self):
             return super().observe().astype(np.float32)
 
-    cfg, parts = Config(num_envs=4, num_steps=16, hidden_sizes=(8, 8), total_timesteps=128), parts_of("ppo", framework.name)
+    cfg, parts = Config(framework=framework.name, num_envs=4, num_steps=16, hidden_sizes=(8, 8), total_timesteps=128), parts_of("ppo", framework.name)
     weights = []
     for env in (Seconds, Floats):
         *_, last = parts.train(cfg, lambda cfg, seeds, env=env: GymEnvs(env, seeds, "Seconds"), parts.make_agent)
@@ -83,7 +83,7 @@ class MeasuredEnvs(PoisonedEnvs):
 
 def test_metrics_are_means_and_counts_are_what_they_are_at_last(framework):
     """Of rollouts of eight steps: of the odd ones among 1-8 and 9-16, and the last one."""
-    cfg, parts = Config(num_envs=2, num_steps=8, hidden_sizes=(8, 8), total_timesteps=32), parts_of("ppo", framework.name)
+    cfg, parts = Config(framework=framework.name, num_envs=2, num_steps=8, hidden_sizes=(8, 8), total_timesteps=32), parts_of("ppo", framework.name)
     seen = [[it.stats[f"charts/{name}"] for name in MeasuredEnvs.metric_names] for it in parts.train(
         cfg, lambda cfg, seeds: MeasuredEnvs(make_gym(replace(cfg, engine="gym"), seeds), 0), parts.make_agent)]
     np.testing.assert_equal(seen, [[8, 4, np.nan], [16, 12, np.nan]])
@@ -93,7 +93,7 @@ def test_metrics_are_means_and_counts_are_what_they_are_at_last(framework):
 @pytest.mark.parametrize("change", [{"recurrent": "lstm", "norm_adv": "batch"}, {"target_kl": 0.01}])
 def test_the_reward_of_a_filler_row_changes_nothing(framework, change):
     """Against the same run with a reward of 0 in filler rows: every bit of weights and statistics."""
-    cfg = Config(env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16,
+    cfg = Config(framework=framework.name, env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=16,
                  hidden_sizes=(8, 8), memory_size=8, total_timesteps=3 * 64, **change)
     parts, results = parts_of("ppo", framework.name), []
     for reward in (0, 1e6, np.nan):
@@ -117,7 +117,7 @@ def test_what_is_made_again_is_said_with_its_cause_and_its_interval(processes, c
 def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framework, every):
     """Environments whose state cannot be saved: those of a resume have the seeds of its first iteration, and do not
     repeat the start of the run. Normalisation continues."""
-    cfg = Config(num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
+    cfg = Config(framework=framework.name, num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
                  total_timesteps=6 * 16, checkpoint_every=3, norm_obs=True)
     parts, made = parts_of("ppo", framework.name), []
 
@@ -135,7 +135,7 @@ def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framewor
 
 def test_a_checkpoint_without_the_environments_can_be_resumed(framework, capsys):
     """Their state could be saved at first, and not later: the resume makes them again, with a warning."""
-    cfg = Config(num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
+    cfg = Config(framework=framework.name, num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
                  total_timesteps=6 * 16, checkpoint_every=2)
     parts, made = parts_of("ppo", framework.name), []
 
