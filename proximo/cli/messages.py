@@ -1,5 +1,6 @@
 """What every command shares: messages on standard error, and the exit code of each fault."""
 
+import errno
 import logging
 import os
 import sys
@@ -122,13 +123,15 @@ def _of_a_file(error: OSError) -> int:
     """Print an unexpected OSError, and return the exit code of FilesError."""
     if error.filename is None and not write_line(sys.stdout, ""):
         return _unwritten(error)
-    if error.filename is None and error.errno not in FULL:  # not the output's fault
+    named = (*FULL, errno.EMFILE)
+    if error.filename is None and error.errno not in named:  # not the output's fault
         raise error
     of_the_name = isinstance(error, (FileExistsError, NotADirectoryError)) or (
         error.errno in READ_ONLY and not Path(error.filename or "/").exists())
     advice = f" {remedy(error)}, or choose another name." if of_the_name else ""
-    advice = f" {remedy(error)}." if error.errno in FULL else advice
-    write_line(sys.stderr, f"proximo: {error.filename or 'A file could not be written'}: {reason(error)}.{advice}")
+    advice = f" {remedy(error)}." if error.errno in named else advice
+    place = error.filename or f"A file could not be {'opened' if error.errno == errno.EMFILE else 'written'}"
+    write_line(sys.stderr, f"proximo: {place}: {reason(error)}.{advice}")
     return FilesError.exit_code
 
 
