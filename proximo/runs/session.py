@@ -89,7 +89,8 @@ class Session:
                 problems = [*str(error).splitlines(), *self._problems()]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
             except NumbersError as error:
-                raise NumbersError(f"{error}{self._save_repro(error)}", error.evidence) from error
+                saved = save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
+                raise NumbersError(f"{error}{saved}", error.evidence) from error
             except PeerError as error:
                 raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
             except (RuntimeError, ValueError) as error:
@@ -108,7 +109,7 @@ class Session:
                 with named_faults(self.folder):
                     signals = stack.enter_context(Signals(self._abandon, self.ends_process))
             finally:
-                stack.callback(self._close)
+                stack.push(self._close)
             yield signals
 
     @contextmanager
@@ -209,14 +210,12 @@ class Session:
             return newest, f"The newest checkpoint is of iteration {newest}."
         return 0, "No checkpoint exists: a resume begins with the first iteration."
 
-    def _save_repro(self, error: NumbersError) -> str:
-        return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
-
     def _resume_line(self) -> str:
         return self._watchers[0].run._replace(folder=self.folder).resume_line
 
-    def _close(self) -> None:
-        with ExitStack() as closing:
+    def _close(self, kind: object, error: object, trace: object) -> None:
+        """Close the run. A full disk is a fault here too, but hides no error that has ended the run."""
+        with suppress(*[OSError] * isinstance(error, Exception)), ExitStack() as closing:
             if self._release is not None:
                 closing.callback(self._release)
             closing.callback(self._iterations.close)

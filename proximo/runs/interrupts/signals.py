@@ -11,7 +11,7 @@ from functools import cache
 from types import FrameType
 from typing import Any, NoReturn
 
-from proximo.errors import EnvError, ProximoError, UsageError, warn
+from proximo.errors import EnvError, ProximoError, no_threads, warn
 from proximo.runs.interrupts.unbroken import LOOKS, UNBROKEN, Unbroken, interrupt_main
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
@@ -57,8 +57,7 @@ class Signals:
             self._thread.start()
         except RuntimeError as error:
             self._close_pair()
-            raise UsageError(f"No thread can be started ({error}). Raise the limit of processes (ulimit -u), which "
-                             "counts threads, or end other programs.") from error
+            raise no_threads(error) from error
         self._outbox.setblocking(False)
         self._fd_before = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
