@@ -101,6 +101,14 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_taken_for_a_damaged_one(whole
     assert "cannot be read (Too many open files). Raise the limit" in str(caught.value) and "damaged" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["", "model", "checkpoints/00000010"])
+def test_a_model_is_not_called_damaged(name, whole):
+    proximo.load(whole / name)  # imports what it needs
+    with files_left(0), pytest.raises(FilesError) as caught:
+        proximo.load(whole / name)
+    assert "Raise the limit of open files (ulimit -n)" in str(caught.value) and "Restore" not in str(caught.value)
+
+
 def test_the_command_line_names_the_limit(capsys):
     def fail():
         with files_left(0):
