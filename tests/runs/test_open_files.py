@@ -1,14 +1,17 @@
 """A program that has no more open files: one FilesError that says so, and a run that a resume continues bit for bit."""
 
 import os
+import shutil
 import threading
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 import proximo
 from proximo.cli.messages import exit_code
 from proximo.errors import FilesError, UsageError
+from proximo.models.read_folder import load_model_tree
 from proximo.runs.folder.checkpoint import checkpoints, newest_checkpoint
 from tests.support.runs import same_logs, same_weights
 
@@ -101,11 +104,14 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_taken_for_a_damaged_one(whole
     assert "cannot be read (Too many open files). Raise the limit" in str(caught.value) and "damaged" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "model", "checkpoints/00000010"])
-def test_a_model_is_not_called_damaged(name, whole):
-    proximo.load(whole / name)  # imports what it needs
+@pytest.mark.parametrize(("name", "load"), [("", proximo.load), ("checkpoints/00000010", proximo.load), ("model", load_model_tree)])
+def test_a_model_is_not_called_damaged(name, load, whole, tmp_path):
+    folder = Path(shutil.copytree(whole, tmp_path / "run")) / name
+    if name == "model":
+        folder = folder.rename(tmp_path / "alone")
+    load(folder)  # imports what it needs
     with files_left(0), pytest.raises(FilesError) as caught:
-        proximo.load(whole / name)
+        load(folder)
     assert "Raise the limit of open files (ulimit -n)" in str(caught.value) and "Restore" not in str(caught.value)
 
 
