@@ -74,7 +74,8 @@ def named_faults(path: Path | None = None) -> Iterator[None]:
         raise
     except OSError as error:
         place = error.filename or path or "A file cannot be opened"
-        raise FilesError(f"{place}: {reason(error)}. {remedy(error)}.") from error
+        advice = "" if error.errno in READ_ONLY else f" {remedy(error)}."  # it may have been read, not written
+        raise FilesError(f"{place}: {reason(error)}.{advice}") from error
 
 
 def exchange(one: Path, other: Path) -> bool:
