@@ -76,6 +76,12 @@ class PeerError(ProximoError, ConnectionError):
     exit_code = 6
 
 
+def no_threads(error: BaseException) -> UsageError:
+    """Return the error for a process that cannot start another thread."""
+    return UsageError(f"No thread can be started ({error}). Raise the limit of processes (ulimit -u), which counts "
+                      "threads, or end other programs.")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of Python, torch or JAX says that the memory of the machine or of a GPU is full."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)

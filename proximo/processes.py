@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from proximo.config import Config
-from proximo.errors import FilesError, UsageError
+from proximo.errors import FilesError, UsageError, is_of_communication
 from proximo.facts import facts
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def world_from_environment() -> World:
                          "processes: RANK must be below WORLD_SIZE, LOCAL_RANK below LOCAL_WORLD_SIZE, which is at "
                          f"most WORLD_SIZE. Start with torchrun. To train with one process: unset {' '.join(TORCHRUN)}")
     return World(rank, size, local_rank, local_size)
+
+
+def is_of_another_process(error: BaseException) -> bool:
+    """Return whether communication with other processes has failed."""
+    return world_from_environment().size > 1 and is_of_communication(error)
 
 
 def master_address() -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """What every command shares: messages on standard error, and the exit code of each fault."""
 
+import errno
 import logging
 import os
 import sys
@@ -9,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from proximo.cli.oldest import INSTALL_GYMNASIUM, OLDEST_GYMNASIUM, is_too_old
-from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory
+from proximo.errors import LOGGER, FilesError, PeerError, ProximoError, UsageError, is_out_of_memory, no_threads
 from proximo.runs.folder.files import is_folder
 from proximo.runs.folder.writing import FULL, READ_ONLY, reason, remedy
 from proximo.runs.interrupts.sigterm import interrupt_on_sigterm, interrupted_code
@@ -98,7 +99,10 @@ def check_words(name: str, words: Sequence[str]) -> None:
 
 
 def _of_memory(error: Exception) -> int:
-    """Print that the memory is full, and return UsageError's exit code; raise other errors."""
+    """Print that memory or threads are used up, and return UsageError's exit code; raise other errors."""
+    if "can't start new thread" in str(error):
+        write_line(sys.stderr, f"proximo: {no_threads(error)}")
+        return UsageError.exit_code
     if not is_out_of_memory(error):
         raise error
     cause = next(iter(str(error).splitlines()), "no details are known")
@@ -108,7 +112,11 @@ def _of_memory(error: Exception) -> int:
 
 
 def _of_an_import(error: ImportError) -> int:
-    """Print that Gymnasium is too old, if it is, and return UsageError's exit code; raise other errors."""
+    """Print that memory or Gymnasium is the cause, if so, and return UsageError's exit code; raise other errors."""
+    if "failed to map segment" in str(error):
+        write_line(sys.stderr, f"proximo: The memory is full ({error}). Raise the limit of the address space "
+                               "(ulimit -v, or that of the scheduler).")
+        return UsageError.exit_code
     with suppress(PackageNotFoundError):
         if is_too_old(found := version("gymnasium")):
             write_line(sys.stderr, f"proximo: gymnasium {found} is installed, and Proximo needs {OLDEST_GYMNASIUM} or "
@@ -122,13 +130,15 @@ def _of_a_file(error: OSError) -> int:
     """Print an unexpected OSError, and return the exit code of FilesError."""
     if error.filename is None and not write_line(sys.stdout, ""):
         return _unwritten(error)
-    if error.filename is None and error.errno not in FULL:  # not the output's fault
+    named = (*FULL, errno.EMFILE)
+    if error.filename is None and error.errno not in named:  # not the output's fault
         raise error
     of_the_name = isinstance(error, (FileExistsError, NotADirectoryError)) or (
         error.errno in READ_ONLY and not Path(error.filename or "/").exists())
     advice = f" {remedy(error)}, or choose another name." if of_the_name else ""
-    advice = f" {remedy(error)}." if error.errno in FULL else advice
-    write_line(sys.stderr, f"proximo: {error.filename or 'A file could not be written'}: {reason(error)}.{advice}")
+    advice = f" {remedy(error)}." if error.errno in named else advice
+    place = error.filename or f"A file could not be {'opened' if error.errno == errno.EMFILE else 'written'}"
+    write_line(sys.stderr, f"proximo: {place}: {reason(error)}.{advice}")
     return FilesError.exit_code
 
 

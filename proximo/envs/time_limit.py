@@ -15,11 +15,30 @@ import gymnasium as gym
 from proximo.errors import EnvError, warn, warn_once, with_place
 
 CLOSE_SECONDS = 10.0
+POLL_SECONDS = 1.0  # between two looks at the time that is left, or at the processes that are waited for
+MOST_SECONDS = 2 * POLL_SECONDS  # that one of them counts; more have passed where this process could not run
 OWN_PORT = "If two of them use the same port or file, let each take its own (docs/game-engines.md)."
 ONLY_ONE = (f"{OWN_PORT} If a process can have only one of these environments, use --num-envs 1, or train with a "
             "process for each: as many --env-workers as --num-envs.")
 Observer = Callable[[str, float], None]  # gets a call and its limit in seconds; ("", 0) when it has returned
 OBSERVER: ContextVar[Observer] = ContextVar("OBSERVER", default=lambda what, seconds: None)
+
+
+class TimeLeft:
+    """The time that other processes have to answer. While all are stopped, such as by Ctrl-Z, it does not pass.
+
+    Args:
+        seconds: How much there is.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._seen = seconds, time.monotonic()
+
+    def seconds(self) -> float:
+        """Return how much is left. Call it every POLL_SECONDS or more often."""
+        now = time.monotonic()
+        self._left, self._seen = self._left - min(now - self._seen, MOST_SECONDS), now
+        return max(self._left, 0.0)
 
 
 def overdue(what: str, seconds: float) -> str:
@@ -35,6 +54,7 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
     native code that does not return, there is no limit. An OBSERVER in another process can limit these too. A timer
     of the program, or of an outer time_limit, continues afterwards; if it has expired meanwhile, it fires at once.
+    Where the process could not run when the limit ended, because it was stopped (Ctrl-Z), the limit begins again.
 
     Args:
         seconds: The limit.
@@ -51,14 +71,21 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 
 @contextmanager
 def _alarm(seconds: float, what: str) -> Iterator[None]:
+    begin = time.monotonic()
+    due = begin + seconds
+
     def end(number: int, frame: FrameType | None) -> None:
-        raise EnvError(overdue(what, seconds))
+        nonlocal due
+        if (now := time.monotonic()) <= due + MOST_SECONDS:
+            raise EnvError(overdue(what, seconds))
+        due = now + seconds
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
     main = threading.current_thread() is threading.main_thread() and not sys.is_finalizing()  # only there are signals
     if not main or not hasattr(signal, "setitimer"):
         yield
         return
-    before, begin = signal.signal(signal.SIGALRM, end), time.monotonic()
+    before = signal.signal(signal.SIGALRM, end)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

@@ -16,6 +16,7 @@ from proximo.runs.folder.checkpoint import MANIFEST, MOST_BYTES, checkpoints, lo
 from proximo.runs.folder.records import Checkpoint, ModelFile
 from proximo.runs.folder.run import BEST, check_folder, parts_of_run
 from proximo.runs.folder.version_0_1 import refuse_checkpoint
+from proximo.runs.folder.writing import OF_THE_PROCESS, number_of
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -50,6 +51,8 @@ def load_model_tree(folder: Path) -> dict[str, Any]:
     try:
         return load_tree(folder, ModelFile)
     except FilesError as error:
+        if number_of(error.__cause__) in OF_THE_PROCESS:
+            raise
         said = str(error).rstrip(".")
         if isinstance(error.__cause__, PermissionError):
             raise FilesError(f"{said}. Its owner can allow it: chmod -R a+rX {folder}") from error

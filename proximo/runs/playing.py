@@ -24,6 +24,7 @@ from proximo.protocols import MakeAgent
 from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.run import config_from
+from proximo.runs.folder.writing import named_faults
 from proximo.runs.logs.announce import warn_of_other_parts
 from proximo.runs.part_names import custom_arguments, custom_env_argument
 from proximo.runs.run_group import check_one_run
@@ -48,6 +49,7 @@ class PlayingParts(TypedDict, total=False):
 PARTS = tuple(PlayingParts.__annotations__)
 
 
+@named_faults()
 def load_model(path: Path, custom: CustomParts, allow_import: tuple[str, ...]) -> Model:
     """Load the model of a run, or the folder of a model; see proximo.load.
 

@@ -17,6 +17,7 @@ from proximo.runs.elastic import fit_to_processes
 from proximo.runs.folder.checkpoint import checkpoints, read_summary
 from proximo.runs.folder.lock import locked
 from proximo.runs.folder.run import NOT_BEGUN, SWEEP, Run, forget_run, has_begun, read_config, run_folder
+from proximo.runs.folder.writing import named_faults
 from proximo.runs.run_group import NO_MEMBERS, Members, member_folders, members_of_seeds
 from proximo.runs.session import Session, train_nothing
 from proximo.runs.settings.resolve import resolve
@@ -25,6 +26,7 @@ from proximo.runs.start import resume, start
 VARIABLE = "PROXIMO_RESUME"
 
 
+@named_faults()
 def start_or_resume(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wrong: Sequence[str] = (),
                     mode: str | None = None, sweep: Members = NO_MEMBERS) -> Session:
     """Start a run, or continue the one in its folder.

@@ -1,6 +1,7 @@
 """Runs that one compiled function trains: several seeds (--num-seeds), or several values (proximo sweep)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -74,12 +75,16 @@ def write_start(folder: Path, runs: Sequence[Run], sweep: Members) -> None:
 
 
 def forget_start(folder: Path, runs: Sequence[Run]) -> None:
-    """Remove the files of runs that could not start: of those without a finished iteration. Only rank 0 removes."""
-    if world_from_environment().rank > 0 or any(has_begun(run.folder) for run in runs):
-        return
-    (folder / SWEEP).unlink(missing_ok=True)
-    for run in runs:
-        forget_run(run.folder)
+    """Remove the files of runs that could not start: of those without a finished iteration. Only rank 0 removes.
+
+    What cannot be removed stays: the fault that ends the runs is the one to report.
+    """
+    with suppress(OSError):
+        if world_from_environment().rank > 0 or any(has_begun(run.folder) for run in runs):
+            return
+        (folder / SWEEP).unlink(missing_ok=True)
+        for run in runs:
+            forget_run(run.folder)
 
 
 def check_group(base: Path, cfgs: Sequence[Config], changed: Collection[str]) -> None:

@@ -1,6 +1,5 @@
 """The loop around training: a run, or several runs at once, from the first iteration to the last."""
 
-import math
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,14 +17,14 @@ from proximo.errors import (
     ProximoError,
     UsageError,
     first_line,
-    is_of_communication,
     notify,
     warn,
 )
-from proximo.processes import world_from_environment
+from proximo.processes import is_of_another_process
 from proximo.runs.command_line import pasted
 from proximo.runs.folder.checkpoint import checkpoints
 from proximo.runs.folder.repro import save_repro
+from proximo.runs.folder.writing import named_faults
 from proximo.runs.interrupts.recent import Recent
 from proximo.runs.interrupts.signals import Signals
 from proximo.runs.watcher import Watcher, calls_together
@@ -62,7 +61,7 @@ class Session:
         self.ends_process = True  # see Signals; False for a call of a program
 
     def __iter__(self) -> Iterator[Sequence[Iteration | None]]:
-        with Signals(self._abandon, self.ends_process) as signals:
+        with self._attended() as signals:
             try:
                 with self._keeping(signals):
                     for its in self._iterations:
@@ -90,7 +89,8 @@ class Session:
                 problems = [*str(error).splitlines(), *self._problems()]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
             except NumbersError as error:
-                raise NumbersError(f"{error}{self._save_repro(error)}", error.evidence) from error
+                saved = save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
+                raise NumbersError(f"{error}{saved}", error.evidence) from error
             except PeerError as error:
                 raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
             except (RuntimeError, ValueError) as error:
@@ -98,10 +98,19 @@ class Session:
                     raise
                 raise PeerError("Another process of this run has ended or cannot be reached "
                                 f"({first_line(error)}). Resume with: {self._resume_line()}") from error
-            finally:
-                self._close()
         if self._watchers:
             self._say_done()
+
+    @contextmanager
+    def _attended(self) -> Iterator[Signals]:
+        """Receive signals until the run is closed. It is closed, too, where they cannot be received."""
+        with ExitStack() as stack:
+            try:
+                with named_faults(self.folder):
+                    signals = stack.enter_context(Signals(self._abandon, self.ends_process))
+            finally:
+                stack.push(self._close)
+            yield signals
 
     @contextmanager
     def _keeping(self, signals: Signals) -> Iterator[None]:
@@ -145,7 +154,7 @@ class Session:
                         f"{self._resume_line()}. (A callback ends a run by proximo.StopTraining.)")
 
     def _say_done(self) -> None:
-        run = max(self._watchers, key=last_return).run
+        run = max(self._watchers, key=Watcher.last_return).run
         one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
         words = pasted(one, *import_flags(run.cfg))
         play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
@@ -193,30 +202,25 @@ class Session:
 
     def _last_checkpoint(self) -> tuple[int, str]:
         """Return the iteration of the newest checkpoint, 0 if there is none, and a sentence about it."""
-        numbers = [{int(path.name) for path in checkpoints(each.run.folder)} for each in self._watchers]
+        try:
+            numbers = [{int(path.name) for path in checkpoints(each.run.folder)} for each in self._watchers]
+        except OSError:  # no more files can be opened, to list them
+            numbers = [{each.saved_iteration} for each in self._watchers]
         if newest := max(set.intersection(*numbers), default=0):  # runs continue together
             return newest, f"The newest checkpoint is of iteration {newest}."
         return 0, "No checkpoint exists: a resume begins with the first iteration."
 
-    def _save_repro(self, error: NumbersError) -> str:
-        return save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
-
     def _resume_line(self) -> str:
         return self._watchers[0].run._replace(folder=self.folder).resume_line
 
-    def _close(self) -> None:
-        with ExitStack() as closing:
+    def _close(self, kind: object, error: object, trace: object) -> None:
+        """Close the run. A full disk is a fault here too, but hides no error that has ended the run."""
+        with suppress(*[OSError] * isinstance(error, Exception)), ExitStack() as closing:
             if self._release is not None:
                 closing.callback(self._release)
             closing.callback(self._iterations.close)
             for watcher in self._watchers:
                 closing.callback(watcher.close)
-
-
-def last_return(watcher: Watcher) -> float:
-    """Return the mean return of the newest episodes of a run; -inf where none has ended or nothing was trained."""
-    found = watcher.log.summary()["episodic_return_mean"] if watcher.log is not None else None
-    return -math.inf if found is None or math.isnan(found) else float(found)
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:
@@ -243,8 +247,3 @@ def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, 
 def train_nothing() -> Iterations:
     """Yield nothing: the run has finished."""
     yield from ()
-
-
-def is_of_another_process(error: BaseException) -> bool:
-    """Return whether communication with other processes has failed."""
-    return world_from_environment().size > 1 and is_of_communication(error)

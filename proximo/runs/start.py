@@ -30,6 +30,7 @@ from proximo.runs.folder.run import (
     write_config,
     written_files,
 )
+from proximo.runs.folder.writing import named_faults
 from proximo.runs.init_from import with_start
 from proximo.runs.logs.announce import (
     announce_callbacks,
@@ -65,6 +66,7 @@ from proximo.runs.timing import Recorder, timed
 from proximo.runs.watcher import Watcher, restore_summaries
 
 
+@named_faults()
 def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wrong: Sequence[str] = (),
           sweep: Members = NO_MEMBERS, fit: bool = False) -> Session:
     """Create the folder of a new run, or of several that one compiled function trains.
@@ -112,6 +114,7 @@ def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wron
                        lambda: [] if recorder.tried else problems_of_parts(cfg, parts), held.pop_all().close)
 
 
+@named_faults()
 def resume(folder: Path, changes: dict[str, Any], custom: CustomParts = NO_CUSTOM_PARTS,
            allow_import: Collection[str] = (), wrong: Sequence[str] = ()) -> Session:
     """Continue a run, or the runs of one command together, from the newest checkpoint.

@@ -1,5 +1,6 @@
 """What happens around training: the log, checkpoints and videos. Only rank 0 writes."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,7 @@ class Watcher:
         load_states(self.callbacks, checkpoint)
         self._started = time.perf_counter()
         self.log: Log | None = None  # None: no iteration has ended, or another rank writes
-        self.saved_iteration = 0  # the newest that this process has saved
+        self.saved_iteration = checkpoint["state"]["iteration"] if checkpoint else 0  # the newest that is on the disk
         self.save_seconds = 0.0  # how long that took
         self._told = False  # whether this process has said that no episode has ended
 
@@ -182,6 +183,11 @@ class Watcher:
             return checkpoint
         num_steps = self.run.cfg.num_steps
         return iteration * num_steps // every > (iteration - 1) * num_steps // every
+
+    def last_return(self) -> float:
+        """Return the mean return of the newest episodes; -inf where none has ended or nothing was trained."""
+        found = self.log.summary()["episodic_return_mean"] if self.log is not None else None
+        return -math.inf if found is None or math.isnan(found) else float(found)
 
     def close(self) -> None:
         """Write what is left to the disk."""

@@ -29,7 +29,7 @@ class Fails(gym.Env):
             if child := os.fork():
                 print("forked", child, flush=True)
                 os._exit(0)
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
         return 0, {}
 
@@ -65,7 +65,7 @@ def test_what_ends_or_stops_the_process_is_an_environment_fault(how, words, tmp_
 
 
 def test_a_process_that_outlives_the_environment_is_not_waited_for(tmp_path, capfd):
-    """A forked process holds the pipe of the check; it sleeps when the command has ended."""
+    """A forked process holds the pipe of the check; it sleeps when the command has ended, on a slow machine too."""
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
     code = main(["check-env", "--env-file", str(script), "--env-kwargs", "how=forks"])

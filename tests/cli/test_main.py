@@ -1,6 +1,7 @@
 """The commands, and every flag's effect: it changes the weights where it should, and leaves them alone where not."""
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -223,6 +224,20 @@ def test_a_gymnasium_that_is_too_old_is_told(monkeypatch, capsys):
     monkeypatch.setattr("proximo.cli.messages.version", lambda name: {"gymnasium": "1.4.0"}[name])
     with pytest.raises(ImportError):
         main(["train"])
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (RuntimeError("can't start new thread"), r"No thread can be started \(can't start new thread\)\. .* \(ulimit -u\)"),
+    (ImportError("libtorch_cpu.so: failed to map segment from shared object"), r"The memory is full \(libtorch.*\(ulimit -v")])
+def test_a_limit_of_threads_or_of_address_space_is_told(error, words, monkeypatch, capsys):
+    """As with --overlap under `ulimit -u 2`, and where torch cannot be imported under `ulimit -v 400000`."""
+    def train(given):
+        raise error
+
+    monkeypatch.setattr("proximo.cli.commands.train_command", train)
+    assert main(["train"]) == 2
+    said = capsys.readouterr().err
+    assert re.match(f"proximo: {words}", said) and said.count("\n") == 1
 
 
 def test_the_version_is_printed(capsys):

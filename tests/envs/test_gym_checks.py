@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -461,6 +462,16 @@ def test_time_limits(monkeypatch):
     with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
         time.sleep(60)
     assert time.monotonic() - begin < 10 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_time_in_which_the_process_is_stopped_does_not_count(monkeypatch):
+    """By a clock on which a day has passed when the limit of 0.1 s ends, as after Ctrl-Z and `fg`: it begins again."""
+    clock = iter([0.0, 86_400.0])
+    monkeypatch.setattr("proximo.envs.time_limit.time", SimpleNamespace(monotonic=lambda: next(clock, 86_400.1)))
+    begin = time.monotonic()
+    with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
+        time.sleep(60)
+    assert 0.2 <= time.monotonic() - begin < 30 and next(clock, None) is None
 
 
 @pytest.mark.parametrize("closes", [Masking, Slow])

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.support.torchrun import free_port, start
 
 pytestmark = [pytest.mark.area("Processes of a distributed run"), pytest.mark.faults]
 
+SLOW = 600  # seconds, for what a machine that does much else does within seconds otherwise
 TIMEOUT = 20  # --collective-timeout: on a busy machine, processes start several seconds apart
 
 
@@ -103,14 +104,16 @@ def test_a_process_that_never_comes(rank, sentence, framework, tmp_path):
 def test_sigterm_ends_the_wait_for_a_process(rank, tmp_path):
     """Rank 0 waits for rank 1; rank 1 waits for the answer of a store that is stopped."""
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)) if rank else nullcontext() as listener:
-        process = start_rank(rank, port, tmp_path, timeout=300)
+    with socket.create_server(("127.0.0.1", port)) if rank else nullcontext() as listener, ExitStack() as opened:
+        process = start_rank(rank, port, tmp_path, timeout=3000)
+        opened.callback(process.kill)
         if listener is None:
-            wait_for_listener("127.0.0.1", port, 60)
+            wait_for_listener("127.0.0.1", port, SLOW)
         else:
-            listener.accept()
+            listener.settimeout(SLOW)
+            opened.enter_context(listener.accept()[0])
         process.send_signal(signal.SIGTERM)
-        assert end_of(process, 100).code == 143  # it would wait for 300 s
+        assert end_of(process, SLOW).code == 143  # it would wait for 3000 s
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "x"}])

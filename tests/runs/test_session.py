@@ -10,7 +10,7 @@ from proximo.runs.folder.run import Run
 from proximo.runs.session import Session
 from proximo.runs.start import resume, start
 from proximo.runs.watcher import Watcher
-from tests.support.runs import rows, same_logs, same_weights, terminate
+from tests.support.runs import at_iteration, rows, same_logs, same_weights, terminate
 
 FIELDS = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "hidden_sizes": (8, 8),
           "total_timesteps": 320, "checkpoint_every": 3, "logger": "none", "env_workers": 0}
@@ -51,6 +51,26 @@ def test_a_signal_in_the_loop_stops_after_the_next_iteration(tmp_path):
             terminate()
     assert seen == [1, 2, 3, 4, 5, 6] and session.exit_status == 128 + 15
     assert checkpoints(tmp_path / "run")[-1].name == "00000006"
+
+
+@pytest.mark.parametrize(("ended_by", "words"), [(ArithmeticError("first"), "first"), (None, "at the end")])
+def test_a_fault_while_a_run_is_closed_does_not_hide_the_one_that_has_ended_it(ended_by, words, tmp_path, monkeypatch):
+    """Such as a full disk, which the log meets again. The first message says which checkpoint is the newest."""
+    close = Watcher.close
+
+    def fail(watcher):
+        close(watcher)
+        raise FilesError("at the end")
+
+    def end():
+        if ended_by is not None:
+            raise ended_by
+
+    monkeypatch.setattr(Watcher, "close", fail)
+    at_iteration(monkeypatch, 4, end)
+    with pytest.raises((ArithmeticError, FilesError), match=words):
+        new(tmp_path / "run").train_to_end()
+    assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_a_finished_run_has_nothing_to_play(tmp_path):

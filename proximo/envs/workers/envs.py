@@ -5,7 +5,6 @@ the processes: a worker that raises, dies or does not answer becomes one EnvErro
 left.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,32 +18,12 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from proximo.envs.arrays.joint_actions import action_shape, plain_space
 from proximo.envs.calls import check_sent
-from proximo.envs.time_limit import OWN_PORT, time_limit
+from proximo.envs.time_limit import OWN_PORT, POLL_SECONDS, TimeLeft, time_limit
 from proximo.envs.workers.ends import END_SECONDS, FAULT_SECONDS, end_all, find_dead, is_stopped
 from proximo.envs.workers.process import FIELDS, FLAGS, METRIC, Bundle, MakeRows
 from proximo.envs.workers.start import start_workers
 from proximo.errors import EnvError, ProximoError, UsageError, warn_once
 from proximo.protocols import Episode, Play, Step
-
-POLL_SECONDS = 1.0  # between two checks of the processes while waiting for their answers
-MOST_SECONDS = 2 * POLL_SECONDS  # that one wait counts; more have passed where this process could not run
-
-
-class TimeLeft:
-    """The time that workers have to answer. While all processes are stopped, such as by Ctrl-Z, it does not pass.
-
-    Args:
-        seconds: How much there is.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._left, self._seen = seconds, time.monotonic()
-
-    def seconds(self) -> float:
-        """Return how much is left. Call it every POLL_SECONDS or more often."""
-        now = time.monotonic()
-        self._left, self._seen = self._left - min(now - self._seen, MOST_SECONDS), now
-        return max(self._left, 0.0)
 
 
 class WorkerEnvs:

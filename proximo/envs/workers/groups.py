@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proximo.envs.workers.envs import TimeLeft, WorkerEnvs
+from proximo.envs.time_limit import TimeLeft
+from proximo.envs.workers.envs import WorkerEnvs
 from proximo.envs.workers.process import MakeRows
 from proximo.protocols import Step
 

@@ -12,8 +12,9 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from proximo.envs.state.kept_attributes import READING, KeptAttributes
+from proximo.envs.time_limit import TimeLeft
 from proximo.envs.workers.ends import find_dead, kill_all
-from proximo.envs.workers.envs import TimeLeft, WorkerEnvs
+from proximo.envs.workers.envs import WorkerEnvs
 from proximo.envs.workers.process import MakeRows, run_worker
 from proximo.envs.workers.search_path import trusted_modules
 from proximo.errors import EnvError, ProximoError, warn

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv
 
+from proximo.envs.time_limit import POLL_SECONDS, TimeLeft
 from proximo.envs.workers.ends import kill_all
 from proximo.envs.workers.process import Bundle, run_worker
 from proximo.envs.workers.search_path import trusted_modules
@@ -38,9 +39,11 @@ def start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name:
         kill_all([process for process in getattr(vector, "processes", ()) if process.pid is not None])
 
     def give_up() -> None:
-        while not done.wait(0.1 if late.is_set() else timeout):  # again, because others may be started meanwhile
-            late.set()
-            kill_started()
+        left = TimeLeft(timeout)
+        while not done.wait(0.1 if late.is_set() else min(POLL_SECONDS, left.seconds())):
+            if left.seconds() == 0:
+                late.set()
+                kill_started()  # again and again, because others may be started meanwhile
 
     threading.Thread(target=give_up, daemon=True).start()
     try:

@@ -1,11 +1,9 @@
 """Checkpoints: safetensors, JSON and SHA-256 in a folder that appears completely or not at all; no pickle."""
 
-import ctypes
 import json
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,12 +21,12 @@ from proximo.runs.folder.files import is_number, read_json, refuse_links, sha256
 from proximo.runs.folder.records import Checkpoint, Manifest, SummaryFile
 from proximo.runs.folder.run import Run, versions
 from proximo.runs.folder.version_0_1 import refuse_checkpoint
-from proximo.runs.folder.writing import unwritten
+from proximo.runs.folder.writing import OF_THE_PROCESS, exchange, named_faults, number_of, unwritten
 
 ARRAY = "__array__"
 TENSORS, TREE, MANIFEST = "tensors.safetensors", "tree.json", "manifest.json"
 REMOVED = "removed"  # an empty file next to the checkpoints if all of them were removed on purpose
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
+LEFT = re.compile(r"\.(.+)\.[0-9]+\.(tmp|old)")  # beside a folder by a process that was killed
 MOST_BYTES = 1 << 30  # of tree.json, which holds the states of all environments
 
 
@@ -46,9 +44,9 @@ def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = "") -> None:
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         beside.parent.mkdir(parents=True, exist_ok=True)
-        for path in folder.parent.iterdir():
-            if re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9]+\.(tmp|old)", path.name):
-                shutil.rmtree(path, ignore_errors=True)  # left by a process that was killed
+        for name in os.listdir(folder.parent):  # of names: there may be thousands of checkpoints
+            if (left := LEFT.fullmatch(name)) and left[1] == folder.name:
+                shutil.rmtree(folder.with_name(name), ignore_errors=name != beside.name)
         beside.mkdir()
         arrays: dict[str, np.ndarray] = {}
         (beside / TREE).write_text(json.dumps(_without_arrays(tree, "", arrays), indent=1))
@@ -71,18 +69,6 @@ def save_tree(folder: Path, tree: dict[str, Any], otherwise: str = "") -> None:
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise unwritten(folder, error, otherwise) from error
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Swap the names of two folders in one step, so that a reader finds one of them at any time.
-
-    Return False where the operating system or the file system cannot do so: only Linux can.
-    """
-    if sys.platform != "linux":
-        return False
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    names = os.fsencode(one), os.fsencode(other)
-    return rename is not None and rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
 
 
 def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +96,7 @@ def load_tree(folder: Path, kind: Any = dict[str, Any]) -> dict[str, Any]:
         raise FilesError(f"{folder} cannot be read ({str(error) or type(error).__name__})") from error
 
 
+@named_faults()
 def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) -> None:
     """Add checkpoints/ITERATION to the folder of a run, and remove all but the `keep` newest (0: remove none).
 
@@ -119,15 +106,15 @@ def save_checkpoint(run: Path, iteration: int, tree: dict[str, Any], keep: int) 
     folder = run / "checkpoints"
     refuse_links([folder])  # older folders in it are removed
     save_tree(folder / f"{iteration:08d}", tree)
-    for old in folder.glob(".*"):
-        shutil.rmtree(old, ignore_errors=True)
-    found = checkpoints(run)
-    later = [path for path in found if int(path.name) > iteration]
-    earlier = [path for path in found if int(path.name) <= iteration]
-    for path in [*later, *(earlier[:-keep] if keep else ())]:
-        shutil.rmtree(path, ignore_errors=True)
+    names = os.listdir(folder)
+    hidden, numbers = [name for name in names if name[0] == "."], sorted(filter(is_number, names), key=int)
+    later = [name for name in numbers if int(name) > iteration]
+    earlier = numbers[:len(numbers) - len(later)]
+    for name in [*hidden, *later, *(earlier[:-keep] if keep else ())]:
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
+@named_faults()
 def checkpoints(run: Path) -> list[Path]:
     """Return the checkpoint folders of a run, oldest first."""
     folder = run / "checkpoints"
@@ -155,6 +142,8 @@ def newest_checkpoint(run: Path) -> dict[str, Any] | None:
         try:
             kept = load_tree(path, Checkpoint)
         except FilesError as error:
+            if number_of(error.__cause__) in OF_THE_PROCESS or isinstance(error.__cause__, MemoryError):
+                raise  # nothing is known about the checkpoint
             refuse_checkpoint(path, MOST_BYTES)
             faults.append(f"{' '.join(str(error).splitlines()).rstrip('.')}.")
             continue

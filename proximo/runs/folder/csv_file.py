@@ -1,5 +1,6 @@
 """CSV files that grow by whole lines and survive a kill, and the error for files that cannot be written."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +19,14 @@ def files_of(folder: Path) -> Iterator[None]:
     """Turn a full disk, a missing permission or a vanished folder into a FilesError that names the folder."""
     try:
         yield
+    except FilesError:
+        raise
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
             raise removed(folder) from error
-        raise FilesError(f"The log in {folder} cannot be written ({reason(error)}). {remedy(error)} or restore the "
-                         "folder.") from error
+        restore = "" if error.errno == errno.EMFILE else " or restore the folder"
+        raise FilesError(f"The log in {folder} cannot be written ({reason(error)}). "
+                         f"{remedy(error)}{restore}.") from error
 
 
 def removed(folder: Path) -> FilesError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from proximo.errors import SAVE_AS_UTF8, FilesError, UsageError
+from proximo.runs.folder.writing import unread
 
 MOST_BYTES = 64 << 20  # of a file of text
 MOST_SHOWN = 5  # problems of one file that are listed
@@ -102,7 +103,7 @@ def open_regular(path: Path, most: int | None = MOST_BYTES) -> BufferedReader:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise FilesError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from error
+        raise unread(path, error) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -1,5 +1,6 @@
-"""Files that appear completely or not at all, and what to do where one cannot be written."""
+"""Files and folders that appear completely or not at all, and what to do where one cannot be written or opened."""
 
+import ctypes
 import errno
 import json
 import os
@@ -14,11 +15,14 @@ from pathlib import Path
 
 from proximo.errors import FilesError, ProximoError
 
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of the system call renameat2 of Linux
 FULL = (errno.ENOSPC, errno.EDQUOT)
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # are no faults of a file
 OF_THE_DISK = (*FULL, *READ_ONLY, errno.EIO, errno.EFBIG)
 REMEDIES = {**dict.fromkeys(FULL, "Free disk space"), **dict.fromkeys(READ_ONLY, "Make the folder writable"),
             errno.EFBIG: "Raise the limit of the size of files (ulimit -f)", errno.ENAMETOOLONG: "Use a shorter name",
+            errno.EMFILE: "Raise the limit of open files (ulimit -n)",
             errno.EISDIR: "Remove the folder that is in the place of the file"}
 ELSEWHERE = ", or choose another place"
 OPEN_SECONDS, PAUSE = 2.0, 0.1  # of trying to replace a file that another program has open under Windows
@@ -38,7 +42,7 @@ def reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def number_of(error: BaseException) -> int:
+def number_of(error: BaseException | None) -> int:
     """Return the errno of a fault, 0 if it has none. Libraries in Rust, such as safetensors, write it as text."""
     found = re.search(r"\(os error (\d+)\)", str(error))
     return getattr(error, "errno", None) or (int(found[1]) if found else 0)
@@ -53,6 +57,37 @@ def unwritten(path: Path, error: Exception, otherwise: str = ELSEWHERE) -> Files
         otherwise: What follows the remedy in its sentence: what else to do, or what to do after it.
     """
     return FilesError(f"{path} could not be written ({reason(error)}). {remedy(error)}{otherwise}.")
+
+
+def unread(path: Path, error: Exception) -> FilesError:
+    """Return the error for a file that cannot be opened for reading."""
+    advice = f" {remedy(error)}." if number_of(error) == errno.EMFILE else ""
+    return FilesError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).{advice}")
+
+
+@contextmanager
+def named_faults(path: Path | None = None) -> Iterator[None]:
+    """Turn an OSError into a FilesError that names its file, or `path` if it names none; also a decorator."""
+    try:
+        yield
+    except ProximoError:
+        raise
+    except OSError as error:
+        place = error.filename or path or "A file cannot be opened"
+        advice = "" if error.errno in READ_ONLY else f" {remedy(error)}."  # it may have been read, not written
+        raise FilesError(f"{place}: {reason(error)}.{advice}") from error
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two folders in one step, so that a reader finds one of them at any time.
+
+    Return False where the operating system or the file system cannot do so: only Linux can.
+    """
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import cache
 from types import FrameType
 from typing import Any, NoReturn
 
-from proximo.errors import EnvError, ProximoError, warn
+from proximo.errors import EnvError, ProximoError, no_threads, warn
 from proximo.runs.interrupts.unbroken import LOOKS, UNBROKEN, Unbroken, interrupt_main
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
@@ -52,14 +52,18 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():  # Python delivers signals to that thread only
             return self
         self._inbox, self._outbox = socket.socketpair()
+        self._thread = threading.Thread(target=self._attend, name="proximo-signals", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._close_pair()
+            raise no_threads(error) from error
         self._outbox.setblocking(False)
         self._fd_before = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._note)
         ENTERED.append(self)
         register_fork_handler()
-        self._thread = threading.Thread(target=self._attend, name="proximo-signals", daemon=True)
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,8 +72,11 @@ class Signals:
             self.restore(self._fd_before)
             self._dismiss()
             self._thread.join()
-            self._inbox.close()
-            self._outbox.close()
+            self._close_pair()
+
+    def _close_pair(self) -> None:
+        self._inbox.close()
+        self._outbox.close()
 
     def restore(self, wakeup_fd: int) -> None:
         """Restore the handlers that were there before."""

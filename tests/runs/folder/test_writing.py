@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from proximo.errors import FilesError, UsageError
-from proximo.runs.folder.writing import name_beside, remedy, unwritten, whole_file, write_json
+from proximo.errors import FilesError, PeerError, UsageError
+from proximo.runs.folder.writing import name_beside, named_faults, remedy, unwritten, whole_file, write_json
 from tests.support.full_disk import REASON, bytes_below, full_disk
 
 
@@ -129,6 +129,21 @@ def test_the_remedy_is_that_of_the_fault(number, advice, tmp_path):
     assert remedy(error) == advice
     assert str(unwritten(tmp_path, error)) == (
         f"{tmp_path} could not be written ({os.strerror(number)}). {advice}, or choose another place.")
+
+
+@pytest.mark.parametrize(("number", "name", "said"), [
+    (errno.EMFILE, "a", "a: Too many open files. Raise the limit of open files (ulimit -n)."),
+    (errno.EMFILE, None, "run: Too many open files. Raise the limit of open files (ulimit -n)."),
+    (errno.EACCES, "a", "a: Permission denied.")])
+def test_a_fault_of_reading_or_writing_names_its_file(number, name, said):
+    with pytest.raises(FilesError) as caught, named_faults(Path("run")):
+        raise OSError(number, os.strerror(number), name)
+    assert str(caught.value) == said
+
+
+def test_errors_that_have_a_sentence_keep_it():
+    with pytest.raises(PeerError, match="^rank 1$"), named_faults():
+        raise PeerError("rank 1")  # is an OSError
 
 
 def test_the_number_of_a_fault_that_a_library_writes_as_text(tmp_path):

@@ -228,19 +228,20 @@ CAUGHT = SCRIPT.replace("proximo.train", "try:\n    proximo.train") + "except Ke
 @pytest.mark.parametrize("words", [["-m", "proximo", "train", "ppo", "--env-id", "CartPole-v1", "--framework", "jax", "--logger", "none",
                                     "--num-seeds", "2", "--run-dir"], ["-c", SCRIPT], ["-c", CAUGHT]], ids=["command", "call", "caught"])
 def test_a_signal_while_xla_compiles_ends_the_process_in_order(words, tmp_path):
-    """XLA compiles on a thread of its own, here for about six seconds. The end of the interpreter would wait for it, or
-    crash (exit code 139)."""
+    """XLA compiles on a thread of its own, here for seconds. The end of the interpreter would wait for it, or crash (exit
+    code 139). JAX prints when it begins."""
     expected = {0: -signal.SIGINT, 1: 0}[words[1] is CAUGHT] if words[0] == "-c" else 130  # as other programs in Python
-    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "XLA_FLAGS": "", "PYTHONPATH": os.getcwd()}
+    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "XLA_FLAGS": "", "PYTHONPATH": os.getcwd(), "JAX_LOG_COMPILES": "1"}
     process = subprocess.Popen([sys.executable, "-u", *words, str(tmp_path / "run")], env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-    while not (tmp_path / "run" / "seed-2" / "config.json").exists() and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(3)
+    before = []
+    while not before or (before[-1] and not ("Compiling" in before[-1] and "run_all" in before[-1])):
+        before.append(process.stdout.readline())  # "" at the end
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode in (expected, 130), said[-2000:]  # 130: it did not leave XLA within a second
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode in (expected, 130) and before[-1], "".join([*before, said])[-2000:]  # 130: it did not leave XLA within a second
     assert "Stopped by SIGINT" in said and "Fatal" not in said
 
 
