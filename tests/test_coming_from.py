@@ -44,6 +44,16 @@ def test_a_name_of_rllib_or_of_a_library_for_robots_leads_to_ours(name):
     assert all(hasattr(proximo.callbacks, used) for used in re.findall(r"callbacks\.(\w+)", str(error.value)))
 
 
+@pytest.mark.parametrize(("flag", "advice"), [
+    ("--save-model", "Every run saves its model in RUN/model"), ("--upload-model", "proximo push RUN hub:USER/NAME"),
+    ("--hf-entity x", "proximo push RUN hub:USER/NAME")])
+def test_a_flag_of_cleanrl_that_does_not_exist_leads_to_ours(flag, advice, capsys):
+    """The page names these three; similar flags of ours, such as --model, do something else."""
+    assert f"`{flag.split()[0]}`" in PAGE and main(["train", "ppo", *flag.split()]) == 2
+    said = capsys.readouterr().err
+    assert f"{flag.split()[0]} is not a flag of this variant. {advice}" in said and "Did you mean" not in said
+
+
 def test_what_a_user_never_sets_is_not_suggested(capsys):
     for name in ("iteration_shif", "iteration"):
         with pytest.raises(proximo.UsageError, match=f"^{name} is not a field") as error:

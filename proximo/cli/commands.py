@@ -112,7 +112,8 @@ def train_variant(variant: str, flags: list[str], custom: CustomParts = NO_CUSTO
     """
     kind = custom.config or named_class(variant)
     if found := HELP_FLAGS & {*flags}:
-        print_help(variant, kind, everything="--help-all" in found)
+        program = pasted("python", sys.argv[0]) if custom.config else ""
+        print_help(variant, kind, everything="--help-all" in found, program=program)
         return 0
     mode, flags = take_flag(flags, "resume")
     values, wrong = read_flags(kind, flags)

@@ -62,16 +62,17 @@ def field_docstrings(kind: type) -> dict[str, str]:
     return found
 
 
-def print_help(variant: str, kind: type[Config], everything: bool) -> None:
-    """Print the help of a variant: the flags that most runs use, or all of them."""
+def print_help(variant: str, kind: type[Config], everything: bool, program: str = "") -> None:
+    """Print the help of a variant, or of a program that builds on it: the flags that most runs use, or all of them."""
     console = Console(highlight=False, soft_wrap=False)
     with console.capture() as capture:  # rich would end the process where nothing reads the output any more
-        _print_flags(console, variant, kind, everything)
+        _print_flags(console, variant, kind, everything, program)
     print(capture.get(), end="")
 
 
-def _print_flags(console: Console, variant: str, kind: type[Config], everything: bool) -> None:
-    console.print(f"usage: proximo train {variant} [--flag value ...]\n", markup=False)
+def _print_flags(console: Console, variant: str, kind: type[Config], everything: bool, program: str) -> None:
+    command = program or f"proximo train {variant}"
+    console.print(f"usage: {command} [--flag value ...]\n", markup=False, soft_wrap=True)
     if kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}("):  # that is what @dataclass writes
         console.print(f"{inspect.cleandoc(kind.__doc__)}\n", markup=False)
     helps = flag_helps(kind)
@@ -82,10 +83,11 @@ def _print_flags(console: Console, variant: str, kind: type[Config], everything:
     else:
         by_name = {one.name: one for one in helps}
         own = [one for one in helps if one.name not in facts(Config)]
-        _print_group(console, "common flags", [*(by_name[name] for name in COMMON), PRESET, RESUME])
-        _print_group(console, f"flags of {variant}", own)
-        console.print(f"{len(helps) - len(COMMON) - len(own)} more flags: proximo train {variant} --help-all",
-                      markup=False)
+        preset = [] if program else [PRESET]  # a program is not a variant, whose place a preset takes
+        _print_group(console, "common flags", [*(by_name[name] for name in COMMON), *preset, RESUME])
+        _print_group(console, f"flags of {program or variant}", own)
+        console.print(f"{len(helps) - len(COMMON) - len(own)} more flags: {command} --help-all", markup=False,
+                      soft_wrap=True)
 
 
 def _print_group(console: Console, title: str, helps: list[FlagHelp]) -> None:

@@ -60,7 +60,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
     began = np.zeros(envs.num_envs, int)  # steps played before the current episode of each environment
     given_up = np.zeros(envs.num_envs, bool)
     for count, step in enumerate(play(model, envs, deterministic, seed)):
-        for row in np.flatnonzero(_to_numpy(step.episode.finished) & ~given_up):
+        for row in np.flatnonzero(to_numpy(step.episode.finished) & ~given_up):
             last = [_of_row(step.metrics[name], int(row)) for name in envs.metric_names]
             finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row]), last))
             began[row] = count
@@ -88,7 +88,7 @@ def metric_means(found: Evaluation) -> dict[str, float]:
 
 def _of_row(values: Any, row: int) -> float:
     """Return the value of one row; some metrics are one number for all."""
-    flat = _to_numpy(values).reshape(-1)
+    flat = to_numpy(values).reshape(-1)
     return float(flat[row if len(flat) > 1 else 0])
 
 
@@ -141,8 +141,8 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_f
     """
     ended, drawn, rows = 0, 0, len(envs.players)
     for count, step in enumerate(play(model, envs, deterministic, seed)):
-        over = count > 0 and _is_over(step, rows) if rows else bool(_to_numpy(step.episode.finished)[0])
-        has_next_begun = over and bool(rows or _to_numpy(step.first)[0])
+        over = count > 0 and _is_over(step, rows) if rows else bool(to_numpy(step.episode.finished)[0])
+        has_next_begun = over and bool(rows or to_numpy(step.first)[0])
         shown = ended + has_next_begun
         ended += over
         if shown in episodes:
@@ -157,7 +157,7 @@ def frames(model: Model, envs: VecEnv, deterministic: bool, seed: int = 0, max_f
 
 def _is_over(step: Step, rows: int) -> bool:
     """Return whether the first game, of so many rows, has ended: none of its players goes on."""
-    return not bool(_to_numpy(step.valid & ~(step.terminated | step.truncated))[:rows].any())
+    return not bool(to_numpy(step.valid & ~(step.terminated | step.truncated))[:rows].any())
 
 
 def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, episodes: int) -> list[float]:
@@ -172,7 +172,7 @@ def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, 
     """
     returns, began = list[float](), 0
     for count, step in enumerate(play(model, envs, deterministic, seed)):
-        if _to_numpy(step.episode.finished)[0]:
+        if to_numpy(step.episode.finished)[0]:
             returns.append(float(step.episode.ret[0]))
             began = count
         if len(returns) == episodes or count - began >= MAX_STEPS:
@@ -190,9 +190,9 @@ def play(model: Model, envs: VecEnv, deterministic: bool, seed: int) -> Iterator
     step = envs.reset()
     yield step
     while True:
-        mask = None if step.mask is None else _to_numpy(step.mask)
-        action = model.choose(_to_numpy(step.obs), _to_numpy(step.first), mask, deterministic)
-        step = envs.step(_like(action, step.reward))
+        mask = None if step.mask is None else to_numpy(step.mask)
+        action = model.choose(to_numpy(step.obs), to_numpy(step.first), mask, deterministic)
+        step = envs.step(like(action, step.reward))
         yield step
 
 
@@ -208,10 +208,11 @@ def _render(envs: VecEnv, env_id: str) -> np.ndarray | None:
         raise EnvError(f"{env_id}: render raised {with_place(error).rstrip('.')}{advice}") from error
 
 
-def _to_numpy(array: Any) -> np.ndarray:
+def to_numpy(array: Any) -> np.ndarray:
+    """Return an array of numpy, torch or JAX, whatever its device, as one of numpy."""
     return array if isinstance(array, np.ndarray) else np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
 
-def _like(action: np.ndarray, example: Any) -> Any:
+def like(action: np.ndarray, example: Any) -> Any:
     """Convert the action to a tensor if `example` is one; environments with JAX arrays take numpy actions too."""
     return example.new_tensor(action) if hasattr(example, "new_tensor") else action

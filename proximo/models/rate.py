@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.errors import EnvError, UsageError
+from proximo.models.evaluate import like, to_numpy
 from proximo.models.model import Model
 from proximo.models.pictures import plain_style
 from proximo.protocols import VecEnv
@@ -179,10 +180,10 @@ def _play_game(envs: VecEnv, first: Act, second: Act) -> tuple[float, float]:
     returns: dict[int, float] = {}  # by row: a player may be out before the game ends
     step = envs.reset()
     while len(returns) < 2:
-        masks = [None, None] if step.mask is None else [step.mask[:1], step.mask[1:]]
-        chosen = [act(step.obs[k:k + 1], masks[k]) for k, act in enumerate((first, second))]
-        step = envs.step(np.concatenate(list(map(np.asarray, chosen))))
-        for row in np.flatnonzero(step.episode.finished):
+        obs, mask = to_numpy(step.obs), None if step.mask is None else to_numpy(step.mask)
+        chosen = [act(obs[k:k + 1], None if mask is None else mask[k:k + 1]) for k, act in enumerate((first, second))]
+        step = envs.step(like(np.concatenate(list(map(np.asarray, chosen))), step.reward))
+        for row in np.flatnonzero(to_numpy(step.episode.finished)):
             returns[int(row)] = float(step.episode.ret[row])
         if step.first.any() and len(returns) < 2:
             raise EnvError("the game ended for only one of its two players")

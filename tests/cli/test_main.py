@@ -391,7 +391,11 @@ def test_a_program_is_a_command(program, plain, tmp_path, monkeypatch, capsys):
     assert same_weights(plain(""), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["variant"] == "ppo"
     assert by_path(program, ["--gamma", "2"], monkeypatch) == 2 and "gamma=2.0 must be" in capsys.readouterr().err
-    assert by_path(program, ["--help"], monkeypatch) == 0 and "--width" in capsys.readouterr().out
+    assert by_path(program, ["--help"], monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: python {program} ") and said.rstrip().endswith(f" more flags: python {program} --help-all")
+    assert "--width" in said and "--preset" not in said  # which is refused
+    assert by_path(program, ["--preset", "CartPole-v1"], monkeypatch) == 2
     assert by_path(program, ["resume"], monkeypatch) == 2
     assert f"needs the folder of a run: `python {program} resume RUN`." in capsys.readouterr().err
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.config import Config
@@ -21,9 +22,10 @@ from proximo.models.rate import (
     rate_games,
     write_ratings,
 )
-from proximo.protocols import Spec
+from proximo.protocols import Episode, Spec, Step
 from proximo.variants import SelfPlay
 from tests.support.full_disk import bytes_below, full_disk
+from tests.support.models import random_model
 
 pytest.importorskip("openskill")
 
@@ -166,6 +168,39 @@ def test_rating_files(tmp_path):
     image = pytest.importorskip("matplotlib.image").imread(tmp_path / "rating.png")
     assert image.shape[2] >= 3
     assert image.std() > 0.05
+
+
+class Duel:
+    """A game of one step with arrays of one library: action 1 wins, which the mask forbids in row 0 and forces in row 1."""
+
+    players, num_envs = ("player_0", "player_1"), 2
+
+    def __init__(self, to):
+        self.to = to
+
+    def answer(self, reward, ended):
+        over, reward = self.to(np.array([ended, ended])), self.to(np.array(reward, np.float32))
+        return Step(obs=self.to(np.float32([[0], [1]])), first=over, mask=self.to(np.array([[True, False], [False, True]])),
+                    reward=reward, terminated=over, truncated=over, final_obs=None, valid=over,
+                    episode=Episode(over, reward, over), metrics={})
+
+    def reset(self):
+        return self.answer([0, 0], False)
+
+    def step(self, action):
+        assert isinstance(action, torch.Tensor) == (self.to is torch.from_numpy)
+        return self.answer([2 * float(action[0]) - 1, 2 * float(action[1]) - 1], True)
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("to", [np.asarray, torch.from_numpy, "jax"])
+def test_a_model_plays_with_arrays_of_every_library(to):
+    """A network, of which each side gets its own row and mask, whatever the environments return."""
+    to = pytest.importorskip("jax.numpy").asarray if to == "jax" else to
+    one, two = (model_player(random_model(Discrete(2), obs_shape=(1,)), steps) for steps in (1, 2))
+    assert play_selfplay(lambda seeds: Duel(to), 2)(one.act, two.act, 1) == (-1.0, 1.0)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -136,6 +136,8 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "rnd_cfg": "Use make_envs=FUNCTION for environments that add an intrinsic reward",
     "multi_gpu": "torchrun starts several processes", "wandb_activate": "Use logger=wandb",
     "population_based_training": "proximo pbt FILE trains a population"}
+PUSH = "proximo push RUN hub:USER/NAME shares a trained model"
+CLEANRL = {"save_model": "Every run saves its model in RUN/model", "upload_model": PUSH, "hf_entity": PUSH}
 NOT_GIVEN = ("iteration_shift",)  # fields that a user never sets, and that are not suggested
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           "resume": " proximo.iterations continues from state=SNAPSHOT, which snapshot() of an Iteration returns.",
@@ -144,4 +146,4 @@ ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           **dict.fromkeys(("optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
-          **{name: f" {advice} (docs/coming-from.md)." for name, advice in (PEERS | RLLIB | ROBOTS).items()}}
+          **{name: f" {advice} (docs/coming-from.md)." for name, advice in (PEERS | RLLIB | ROBOTS | CLEANRL).items()}}
