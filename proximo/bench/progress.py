@@ -39,7 +39,7 @@ class BenchView:
 
     def __init__(self, folder: Path, state: BenchState) -> None:
         self.folder, self.state, self.workers = folder, state, 1
-        self._drawn = 0.0
+        self._drawn, self._began, self._done_before = 0.0, time.monotonic(), len(state.done)
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -71,25 +71,34 @@ class BenchView:
     def seconds_left(self) -> float | None:
         """Estimate the remaining time from the speed of the same environment and label, otherwise from the mean speed.
 
+        Runs also start, end and are evaluated: the estimate is larger by the factor by which the steps so far took
+        longer than at these speeds.
+
         Returns:
             Seconds, or None while no speed is known.
         """
         speeds: dict[tuple[str, str], float] = {}
         left: list[tuple[Job, float]] = []
+        played: list[tuple[Job, float]] = []  # by this command
         for job in [*self.state.waiting, *(running.job for running in self.state.running)]:
             step, sps = progress(self.folder / job.folder)  # also of a waiting run that has begun
             of = last_step(run_config(self.folder / job.folder), job.steps) if step else job.steps
             left.append((job, max(0, of - step)))
+            played.append((job, step))
             if sps:
                 speeds[job.env_id, job.label] = sps
-        for job in self.state.done:
+        for number, job in enumerate(self.state.done):
             key = job.env_id, job.label
             if key not in speeds and (sps := progress(self.folder / job.folder)[1]):
                 speeds[key] = sps
+            if number >= self._done_before:
+                played.append((job, job.steps))
         if not speeds or not left:
             return None
         mean = sum(speeds.values()) / len(speeds)
-        return sum(steps / speeds.get((job.env_id, job.label), mean) for job, steps in left) / max(1, self.workers)
+        ahead, behind = (sum(steps / speeds.get((job.env_id, job.label), mean) for job, steps in some) /
+                         max(1, self.workers) for some in (left, played))
+        return ahead * max(1.0, (time.monotonic() - self._began) / behind if behind else 1.0)
 
     def _notify(self, text: str) -> None:
         if not self._live:

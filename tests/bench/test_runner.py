@@ -385,6 +385,23 @@ def test_the_time_left_comes_from_the_speed_of_the_same_environment(tmp_path):
     assert view.seconds_left() == 10
 
 
+def test_the_time_left_has_the_starts_and_ends_of_runs(tmp_path, monkeypatch):
+    """Runs of 10 seconds of steps took 25 each; the first one was there before the command."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (1, 2, 3, 4)]
+    for job in jobs[:3]:
+        (tmp_path / job.folder).mkdir(parents=True)
+        (tmp_path / job.folder / "metrics.csv").write_text("iteration,global_step,seconds\n1,10000,10\n")
+    now = [1000.0]
+    monkeypatch.setattr("proximo.bench.progress.time.monotonic", lambda: now[0])
+    view = BenchView(tmp_path, BenchState(jobs[3:], [], jobs[:1], []))
+    assert view.seconds_left() == 10
+    view.state.done += jobs[1:3]
+    now[0] += 50
+    assert view.seconds_left() == 25
+    now[0] -= 45  # two workers may be faster than one
+    assert view.seconds_left() == 10
+
+
 def test_the_time_left_counts_what_is_left_of_a_run(tmp_path):
     """Of 6000 steps, 5120 are whole iterations. A population's waiting members have begun."""
     jobs = [Job("ppo", "CartPole-v1", seed, 6000, "ppo", {}) for seed in (1, 2)]
