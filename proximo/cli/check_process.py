@@ -12,7 +12,7 @@ from typing import Any
 
 from proximo.cli.messages import printed_messages
 from proximo.config import Config
-from proximo.envs.time_limit import OBSERVER, overdue
+from proximo.envs.time_limit import OBSERVER, TimeLeft, overdue
 from proximo.envs.workers.ends import end_with_parent, kill_all
 from proximo.envs.workers.search_path import remove_path_variable, trusted_modules
 from proximo.errors import ProximoError
@@ -42,14 +42,14 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
     context = multiprocessing.get_context("spawn")
     call = context.RawValue(CurrentCall)
     reader, writer = context.Pipe(duplex=False)
-    child = context.Process(target=run_check, args=(env_id, cfg, call, writer))
+    child, clock = context.Process(target=run_check, args=(env_id, cfg, call, writer)), CallClock(call)
     with trusted_modules():
         child.start()
     writer.close()
     try:
         while True:
             while child.is_alive() and not reader.poll(POLL_SECONDS):
-                if is_overdue(call):
+                if clock.is_overdue():
                     yield failure(overdue(call.what.decode(errors="ignore"), call.seconds))
                     return
             found = newest(reader)
@@ -66,10 +66,22 @@ def findings_of_process(env_id: str | None, cfg: Config) -> Iterator[Finding]:
         kill_all([child])
 
 
-def is_overdue(call: Any) -> bool:
-    """Return whether the newest call has not returned in time. The process may set its deadline to 0 at any moment."""
-    deadline = call.deadline  # read once
-    return bool(deadline and time.monotonic() > deadline + GRACE_SECONDS)
+class CallClock:
+    """Says whether the newest call has not returned in time. While all processes are stopped, time does not pass.
+
+    Args:
+        call: The CurrentCall, whose deadline the process may set to 0 at any moment.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call, self._deadline, self._left = call, 0.0, TimeLeft(0)
+
+    def is_overdue(self) -> bool:
+        """Look at the call; do so every POLL_SECONDS."""
+        deadline = self._call.deadline  # read once
+        if deadline != self._deadline:
+            self._deadline, self._left = deadline, TimeLeft(deadline + GRACE_SECONDS - time.monotonic())
+        return bool(deadline) and self._left.seconds() == 0
 
 
 def newest(reader: Any) -> Any:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from proximo.cli import check_command
-from proximo.cli.check_process import is_overdue
+from proximo.cli.check_process import CallClock
 from proximo.cli.main import main
 from proximo.config import Config
 
@@ -113,5 +113,20 @@ class Returning:
 
 @pytest.mark.parametrize("reads", [0, 1, 2])
 def test_a_call_that_returns_while_it_is_looked_at_is_not_overdue(reads):
-    assert not is_overdue(Returning(reads))
-    assert is_overdue(SimpleNamespace(deadline=time.monotonic() - 60))
+    clock = CallClock(Returning(reads))
+    assert not any(clock.is_overdue() for _ in range(4))
+    assert CallClock(SimpleNamespace(deadline=time.monotonic() - 60)).is_overdue()
+
+
+def test_time_in_which_all_is_stopped_does_not_count_in_a_check(monkeypatch):
+    """A call with a limit of 10 s and 5 s to end: looked at every second, but for an hour after the third look (Ctrl-Z)."""
+    now = [1000.0]
+    monkeypatch.setattr("proximo.cli.check_process.time.monotonic", lambda: now[0])
+    call = SimpleNamespace(deadline=now[0] + 10)
+    clock, looks = CallClock(call), 0
+    while not clock.is_overdue():
+        looks += 1
+        now[0] += 3600 if looks == 3 else 1
+    assert 13 <= looks <= 15
+    call.deadline = now[0] + 10  # the next call
+    assert not clock.is_overdue()
