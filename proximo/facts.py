@@ -191,7 +191,7 @@ def converted(value: Any, hint: Any) -> Any:
             return os.fspath(value)
         if one == tuple[str, ...] and isinstance(value, dict):
             return tuple(f"{key}={_literal(key, part)}" for key, part in value.items())
-        if get_origin(one) is tuple and isinstance(value, (list, tuple)):
+        if get_origin(one) is tuple and (isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1):
             return tuple(converted(part, get_args(one)[0]) for part in value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue

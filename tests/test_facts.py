@@ -183,16 +183,18 @@ def test_ablations_and_ranges_name_values_of_the_fields():
     (3, int, 3), (1e3, int, 1000), (np.int64(3), int, 3), (np.float64(4.0), int, 4), (2**62 + 1, int, 2**62 + 1),
     (torch.tensor(5), int, 5), (1, float, 1.0), (np.float32(0.5), float, 0.5), (True, bool, True),
     (np.bool_(False), bool, False), (None, bool | None, None), (Path("a/b"), str, "a/b"), (np.str_("x"), str, "x"),
-    ({"a": 1, "b": "1"}, tuple[str, ...], ("a=1", "b='1'")), (["a"], tuple[str, ...], ("a",)), ([0, 1], tuple[int, ...], (0, 1)), ((np.int32(1),), tuple[int, ...], (1,)), ("cnn", Literal["mlp", "cnn"], "cnn")])
+    ({"a": 1, "b": "1"}, tuple[str, ...], ("a=1", "b='1'")), (["a"], tuple[str, ...], ("a",)), ([0, 1], tuple[int, ...], (0, 1)), ((np.int32(1),), tuple[int, ...], (1,)), ("cnn", Literal["mlp", "cnn"], "cnn"),
+    (np.array([64, 32]), tuple[int, ...], (64, 32)), (range(2, 4), tuple[int, ...], (2, 3)), (torch.tensor([7]), tuple[int, ...], (7,))])
 def test_harmless_types_are_converted(value, hint, expected):
     found = converted(value, hint)
     assert found == expected and type(found) is type(expected)
+    assert not isinstance(found, tuple) or all(type(x) in (int, str) for x in found)
 
 
 @pytest.mark.parametrize(("value", "hint"), [
     ("3", int), (1.5, int), (float("nan"), int), (float("inf"), int), (True, int), (True, float), ("1e-3", float),
     (None, float), (1, bool), ("yes", bool), (3, str), (None, str), ("big", Literal["mlp", "cnn"]),
-    (["0"], tuple[int, ...]), (3, tuple[int, ...]), (np.ones(2), float), (lambda: 1, float | NoneType)])
+    (["0"], tuple[int, ...]), (3, tuple[int, ...]), (np.ones(2), float), (np.ones((2, 2)), tuple[int, ...]), (lambda: 1, float | NoneType)])
 def test_other_types_are_not(value, hint):
     with pytest.raises(TypeError):
         converted(value, hint)
