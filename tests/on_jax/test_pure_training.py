@@ -236,6 +236,25 @@ def test_values_that_cannot_be_used_are_told(values, said):
         training.step(training.init(jax.random.key(1)), **values)
 
 
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda training, state: training.init(jax.random.split(jax.random.key(1), 3)), r"keys of shape \(3,\)\. Give it one key, and map init"),
+    (lambda training, state: training.init(3), r"init was given 3\. Give it a key: jax\.random\.key\(SEED\)"),
+    (lambda training, state: training.bind(state), r"bind was given \S*TrainState\. Give it the weights by name: state\.adam\.weights"),
+    (lambda training, state: training.step(state.adam), r"step was given \S*Adam\. Give it the state of one training"),
+    (lambda training, state: training.step(training.step(state)), "step was given tuple. Give it the state of one training"),
+    (lambda training, state: training.step(jax.tree.map(lambda x: jnp.stack([x, x]), state)), r"states of shape \(2,\)\. .* with jax\.vmap")])
+def test_other_arguments_are_told(call, said):
+    """Several keys began one training with the numbers of all of them; the others raised errors of JAX."""
+    training = make_training(SMALL, make_envs, make_agent)
+    with pytest.raises(UsageError, match=said):
+        call(training, training.init(jax.random.key(1)))
+
+
+def test_a_raw_key_begins_the_same_training():
+    training = make_training(SMALL, make_envs, make_agent)
+    assert_equal(training.init(jax.random.key(5)), training.init(jax.random.PRNGKey(5)))
+
+
 def broken(change):
     """CartPole whose steps are changed."""
     def make_broken(cfg, seeds):
