@@ -90,7 +90,7 @@ def test_nothing_changes_without_a_valid_row():
 
 
 def test_the_learning_rate_contains_the_factor_of_desired_kl():
-    """Of four steps of it; an epoch without a change of the policy doubles the factor (Config.adapted_scale)."""
+    """Four steps, each of which adds the learning rate that `apply` gets to every weight, with a factor of 3."""
     def add_rate(adam, gradient, learning_rate, *_):
         return adam._replace(weights=adam.weights + learning_rate), ZERO
 
