@@ -214,7 +214,12 @@ USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass fu
         "set_up": "Pass (cfg, make_envs, make_agent, loss_fn, state) -> what set_up of proximo.on_torch.setup, or for "
                   "JAX of proximo.on_jax.setup, returns for them (docs/add-a-loss.md).",
         "change_learner": "Pass (learner) -> learner._replace(...), a Learner of proximo.on_jax.learner with other "
-                          "functions (docs/add-a-loss.md)."}
+                          "functions (docs/add-a-loss.md).",
+        "estimate": "Pass (rollout, cfg) -> the advantages, one per row (docs/add-a-loss.md).",
+        "gradient": "Pass (learner, weights, batch, minibatch, coefficients) -> the gradient, as pack() of "
+                    "proximo.on_jax.parameters returns it, and a dict of statistics (docs/add-a-loss.md).",
+        "apply": "Pass (adam, gradient, learning_rate, eps, max_grad_norm, count) -> adam._replace(...), whose arrays "
+                 "keep their shapes and dtypes, and the norm of the gradient (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:

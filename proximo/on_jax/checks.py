@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,12 +12,11 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.custom.pure import naming_traced_code
-from proximo.errors import USES, EnvError, NumbersError, ProximoError, UsageError, call_part, with_place
-from proximo.on_jax.learner import Learner
+from proximo.errors import EnvError, NumbersError, ProximoError, UsageError, call_part, with_place
 from proximo.on_jax.parameters import is_built_in
-from proximo.part_checks import check_acted, check_estimate, check_loss, check_rows, compare_sequence, kind_of
+from proximo.part_checks import check_acted, check_loss, check_rows, compare_sequence, kind_of
 from proximo.protocols import AGENT_PARTS
-from proximo.types import Carry, LossInputs, Rollout
+from proximo.types import Carry, LossInputs
 
 
 def check_agent(agent: Any) -> None:
@@ -91,32 +89,6 @@ def checked_loss(loss_fn: Callable[..., Any], batch: LossInputs, cfg: Config) ->
     check_loss(found, (Array, float), cfg)
     loss, stats = found
     return with_gradient(loss, {"logprob": batch.logprob, "value": batch.value, "entropy": batch.entropy}), stats
-
-
-def changed_learner(learner: Learner, change: Callable[[Learner], Learner]) -> Learner:
-    """Return what a program makes of a Learner.
-
-    Raises:
-        UsageError: It is not a Learner. When it is traced: `estimate` does not return one advantage per row, or
-            `gradient` statistics that cannot be logged.
-    """
-    changed = call_part("change_learner", change, learner)
-    if not isinstance(changed, Learner):
-        raise UsageError(f"change_learner returned {kind_of(changed)}. {USES['change_learner']}")
-    return changed._replace(estimate=partial(_checked_estimate, changed.estimate),
-                            gradient=partial(_checked_gradient, changed.gradient))
-
-
-def _checked_estimate(estimate: Callable[[Rollout, Config], Array], rollout: Rollout, cfg: Config) -> Array:
-    advantage = estimate(rollout, cfg)
-    check_estimate(advantage, rollout.value.shape)
-    return advantage
-
-
-def _checked_gradient(gradient: Callable[..., tuple[Any, dict[str, Array]]], learner: Learner, *arguments: Any) -> Any:
-    found, stats = gradient(learner, *arguments)
-    check_loss((jnp.zeros(()), stats), (Array, float), learner.cfg, "The gradient of change_learner")
-    return found, stats
 
 
 def act_of(agent: Any, carry: Carry, noise: Array) -> Any:

@@ -70,7 +70,7 @@ def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, 
     gradient = jax.tree.map(lambda g: g * shrink, gradient)
     moments = optax.ScaleByAdamState(adam.step, adam.exp_avg, adam.exp_avg_sq)
     direction, moments = optax.scale_by_adam(BETA1, BETA2, eps).update(gradient, moments)
-    weights = jax.tree.map(lambda w, d: w - learning_rate * adam.scale * d, adam.weights, direction)
+    weights = jax.tree.map(lambda w, d: w - learning_rate * d, adam.weights, direction)
     moved = Adam(weights=weights, exp_avg=moments.mu, exp_avg_sq=moments.nu, step=moments.count, ok=ok,
                  scale=adam.scale)
     return jax.tree.map(lambda new, old: jnp.where(ok & (count > 0), new, old), moved, adam._replace(ok=ok)), norm
@@ -188,7 +188,7 @@ def update(learner: Learner, adam: Adam, batch: Batch, minibatches: Minibatches,
         gradient, stats = sum_rows(gradient_of, *rows) if learner.divisible else gradient_of(*rows)
         gradient = learner.all_reduce_sum(gradient)
         count = minibatch.count if learner.skips else 1.0
-        adam, norm = learner.apply(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm, count)
+        adam, norm = learner.apply(adam, gradient, learning_rate * adam.scale, cfg.adam_eps, cfg.max_grad_norm, count)
         return adam, learner.all_reduce_sum(stats) | {"grad_norm": norm}
 
     def epoch(adam: Adam, minibatches: Minibatches) -> tuple[Adam, dict[str, Array]]:

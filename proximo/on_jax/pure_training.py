@@ -11,7 +11,7 @@ Example:
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -25,14 +25,15 @@ from proximo.config import Config
 from proximo.envs.custom.suite import make_complete
 from proximo.errors import UsageError
 from proximo.facts import Facts, facts, type_problems
+from proximo.on_jax.another_update import ChangeLearner
 from proximo.on_jax.checks import check_calls
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import ChangeLearner, make_inside_player, unchanged
+from proximo.on_jax.setup import make_inside_player, unchanged
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, key_data
-from proximo.part_checks import make_complete_agent
+from proximo.part_checks import kind_of, make_complete_agent
 from proximo.problems import config_problems
 from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator, stream_seed
@@ -99,7 +100,7 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_
                                 loss_fn, change_learner=change_learner)
     check_calls(player.agent, player.begin(0, player.normalizer.start())[1])
     return Training(init=partial(init_state, player), step=partial(step_with_values, cfg, player),
-                    bind=make_bind(player.agent))
+                    bind=partial(_bind, make_bind(player.agent)))
 
 
 def _without_effect(cfg: Config) -> list[str]:
@@ -119,6 +120,9 @@ def _without_effect(cfg: Config) -> list[str]:
 def step_with_values(cfg: Config, player: InsidePlayer, state: TrainState, /,
                      **values: Array | float) -> tuple[TrainState, Metrics]:
     """Run one iteration with some hyper-parameters in the place of those of `cfg`; see StepWithValues."""
+    if not isinstance(state, TrainState) or jnp.ndim(state.iteration):
+        raise UsageError(f"step was given {_shown(state)}. Give it the state of one training, as init and step return "
+                         "it, and map step over several with jax.vmap.")
     if wrong := _problems_of_values(cfg, values):
         raise UsageError("\n".join(wrong))
     return player.step_of(replace(cfg, **values))(state)  # type: ignore[arg-type]
@@ -139,6 +143,17 @@ def _problems_of_values(cfg: Config, values: dict[str, Array | float]) -> list[s
     return wrong
 
 
+def _bind(bind: Callable[[Weights], Any], weights: Weights) -> Any:
+    if not isinstance(weights, Mapping):
+        raise UsageError(f"bind was given {_shown(weights)}. Give it the weights by name: state.adam.weights.")
+    return bind(weights)
+
+
+def _shown(given: Any) -> str:
+    several = isinstance(given, TrainState) and jnp.shape(given.iteration)
+    return f"states of shape {several}" if several else kind_of(given)
+
+
 def _number_problem(value: float, fact: Facts) -> str:
     return fact.range_problem(value) if math.isfinite(value) else "must be finite"
 
@@ -147,7 +162,15 @@ def init_state(player: InsidePlayer, key: Array) -> TrainState:
     """Make the state before the first iteration, as a pure function of a key.
 
     numpy draws weights and keys in a callback, so that they are those of train().
+
+    Raises:
+        UsageError: It is not one key.
     """
+    if not isinstance(key, (Array, np.ndarray)):
+        raise UsageError(f"init was given {key!r:.60}. Give it a key: jax.random.key(SEED).")
+    if shape := jax.random.key_data(key).shape[:-1]:
+        raise UsageError(f"init was given keys of shape {shape}. Give it one key, and map init over several with "
+                         "jax.vmap.")
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in named_parameters(player.agent).items()}
     streams = (*Keys._fields, "env")
     numbers = jax.ShapeDtypeStruct((len(streams), 2), np.uint32)

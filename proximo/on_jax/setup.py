@@ -13,7 +13,8 @@ from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds
 from proximo.errors import UsageError
-from proximo.on_jax.checks import changed_learner, check_agent, check_calls, checked_loss
+from proximo.on_jax.another_update import ChangeLearner, changed_learner
+from proximo.on_jax.checks import check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
 from proximo.on_jax.gae import estimate_advantages
 from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam
@@ -36,7 +37,6 @@ from proximo.types import Carry
 NEEDED_SETTINGS = {"jax_enable_x64": (False,), "jax_default_prng_impl": ("threefry2x32",),
                    "jax_threefry_partitionable": (True,), "jax_numpy_rank_promotion": ("allow", "warn"),
                    "jax_numpy_dtype_promotion": ("standard",)}
-ChangeLearner = Callable[[Learner], Learner]  # what another update has in place of the Learner of PPO
 
 
 def unchanged(learner: Learner) -> Learner:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,10 @@ from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
 from proximo.errors import EnvError, UsageError
+from proximo.facts import setting
 from proximo.on_jax.agent import SeparateAgent
 from proximo.on_jax.distributions import CategoricalHead
+from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.train import train
 
@@ -208,6 +210,42 @@ def test_hyper_parameters_may_be_mapped():
     assert not np.allclose(*(states.adam.weights["critic.layers.0.weight"][k] for k in (0, 1)), atol=1e-4)
 
 
+@dataclass(frozen=True)
+class WithCoef(Config):
+    coef: float = setting(0.5, sweep=True)
+
+
+def loss_with(coef):
+    """The loss of PPO, and the mean squared value times `coef` (cfg)."""
+    def loss_fn(batch, cfg):
+        loss, stats = ppo_loss(batch, cfg)
+        return loss + coef(cfg) * jnp.where(batch.valid, jnp.square(batch.value), 0.0).sum() / batch.count, stats
+
+    return loss_fn
+
+
+def test_a_field_of_a_program_may_be_traced():
+    """It is mapped and differentiated; so is a number that the functions of make_training read, made where it is traced."""
+    cfg = WithCoef(**{field: getattr(SMALL, field) for field in ("framework", "engine", "num_envs", "num_steps", "num_minibatches")},
+                   hidden_sizes=(16,))
+    training = make_training(cfg, make_envs, make_agent, loss_with(lambda cfg: cfg.coef))
+    state = training.init(jax.random.key(1))
+
+    def of_field(coef):
+        return jnp.square(training.step(state, coef=coef)[0].adam.weights["critic.layers.0.weight"]).sum()
+
+    def of_closure(coef):
+        inside = make_training(cfg, make_envs, make_agent, loss_with(lambda _: coef))
+        return jnp.square(inside.step(inside.init(jax.random.key(1)))[0].adam.weights["critic.layers.0.weight"]).sum()
+
+    coefs = jnp.float32([0.0, 0.5, 2.0])
+    (one, slopes), (other, slopes_again) = (jax.jit(jax.vmap(jax.value_and_grad(f)))(coefs) for f in (of_field, of_closure))
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    np.testing.assert_allclose(slopes, slopes_again, rtol=1e-3, atol=1e-6)
+    assert len(set(one.tolist())) == 3 and np.abs(slopes).min() > 0
+    assert one[1] == pytest.approx(float(of_field(WithCoef().coef)), rel=1e-5)
+
+
 def test_an_iteration_is_differentiable_in_hyper_parameters():
     """Against finite differences: the derivative of a sum of the weights after two iterations."""
     training = make_training(replace(SMALL, num_minibatches=1), make_envs, make_agent)
@@ -234,6 +272,25 @@ def test_values_that_cannot_be_used_are_told(values, said):
     training = make_training(SMALL, make_envs, make_agent)
     with pytest.raises(UsageError, match=said):
         training.step(training.init(jax.random.key(1)), **values)
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda training, state: training.init(jax.random.split(jax.random.key(1), 3)), r"keys of shape \(3,\)\. Give it one key, and map init"),
+    (lambda training, state: training.init(3), r"init was given 3\. Give it a key: jax\.random\.key\(SEED\)"),
+    (lambda training, state: training.bind(state), r"bind was given \S*TrainState\. Give it the weights by name: state\.adam\.weights"),
+    (lambda training, state: training.step(state.adam), r"step was given \S*Adam\. Give it the state of one training"),
+    (lambda training, state: training.step(training.step(state)), "step was given tuple. Give it the state of one training"),
+    (lambda training, state: training.step(jax.tree.map(lambda x: jnp.stack([x, x]), state)), r"states of shape \(2,\)\. .* with jax\.vmap")])
+def test_other_arguments_are_told(call, said):
+    """Several keys began one training with the numbers of all of them; the others raised errors of JAX."""
+    training = make_training(SMALL, make_envs, make_agent)
+    with pytest.raises(UsageError, match=said):
+        call(training, training.init(jax.random.key(1)))
+
+
+def test_a_raw_key_begins_the_same_training():
+    training = make_training(SMALL, make_envs, make_agent)
+    assert_equal(training.init(jax.random.key(5)), training.init(jax.random.PRNGKey(5)))
 
 
 def broken(change):
