@@ -230,6 +230,7 @@ def rate_nim(folder, players):
 
 def test_rate_takes_games_of_a_file_and_their_masks(tmp_path, capsys):
     """The game stops with an error at an action that its mask forbids. One of three players is refused."""
+    pytest.importorskip("openskill")
     assert rate_nim(tmp_path, players=2) == 0
     kept = json.loads((tmp_path / "2" / "rating" / "rating.json").read_text())
     assert [one["name"] for one in kept["ratings"]] == ["random", "64 steps", "128 steps", "192 steps"]
@@ -240,6 +241,7 @@ def test_rate_takes_games_of_a_file_and_their_masks(tmp_path, capsys):
 
 def test_rate_of_several_runs(tmp_path, capsys, monkeypatch):
     """The newest agents of runs with other networks and normalisation play in one game; each pair from both sides."""
+    pytest.importorskip("openskill")
     (tmp_path / "nim.py").write_text(NIM.replace("PLAYERS", "2"))
     words = ("--env-file", tmp_path / "nim.py", "--num-envs", 4, "--checkpoint-every", 1, "--total-timesteps", 128)
     for name, more in {"a": (), "b": ("--recurrent", "gru"), "c": ("--norm-obs",)}.items():
