@@ -29,16 +29,18 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, custom
     if not (env is None or isinstance(env, str)):
         raise UsageError(f"env={getattr(env, '__name__', type(env).__name__)} was given. A sweep trains in "
                          "environments that are written in JAX: name one by its id, as text, or give make_envs.")
-    lists = {name: list(value) for name, value in values.items() if name in ("seed", *swept_fields(Config))
+    kind = config if isinstance(config, type) else type(config) if isinstance(config, Config) else Config
+    swept = [*swept_fields(kind), "seed"]
+    lists = {name: list(value) for name, value in values.items() if name in swept
              and (isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1)}
     if empty := [name for name, given in lists.items() if not given]:
         raise UsageError(f"{', '.join(empty)}: the list is empty. Give at least one value.")
     others = {name: value for name, value in values.items() if name not in lists}
-    hints = get_type_hints(Config)
+    hints = get_type_hints(kind)
     if several := [name for name, value in others.items() if name in hints and get_origin(hints[name]) is not tuple
                    and (isinstance(value, (list, tuple, range)) or getattr(value, "shape", None))]:
         raise UsageError(f"a sweep cannot have several values of {', '.join(several)}. Use one value, or several of "
-                         f"{', '.join(swept_fields(Config))} or seed.")
+                         f"{', '.join(swept[:-1])} or seed.")
     cfg, variant = configure(config, env, custom, {"framework": "jax"} | others)
     return cfg, variant, {name: [getattr(with_changes(cfg, {name: value}), name) for value in given]
                           for name, given in lists.items()}

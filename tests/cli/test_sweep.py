@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 from itertools import product
 
 import gymnasium as gym
@@ -15,6 +16,8 @@ from proximo.cli.main import main
 from proximo.cli.sweep_command import TASKS, outside_problems
 from proximo.cli.sweep_table import sweep_table
 from proximo.errors import UsageError
+from proximo.facts import setting
+from proximo.on_jax.loss import ppo_loss
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS
 from proximo.runs.run_group import member_folders
 from proximo.runs.sweep import configure_sweep, members_of
@@ -102,6 +105,30 @@ def test_the_call_is_the_command(whole, tmp_path, capsys):
     assert configure_sweep("ppo", None, NO_CUSTOM_PARTS, {"seed": [np.int64(3)], "hidden_sizes": [8, 8]})[2] == {"seed": [3]}
     lists = configure_sweep("ppo", None, NO_CUSTOM_PARTS, {"seed": range(1, 3), "gamma": np.array([0.5, 1.0])})[2]
     assert lists == {"seed": [1, 2], "gamma": [0.5, 1.0]}
+
+
+@dataclass(frozen=True)
+class WithTerm(proximo.Config):
+    coef: float = setting(0.1, sweep=True)
+    """Weight of a term of the loss."""
+
+
+def loss_with_term(batch, cfg):
+    loss, stats = ppo_loss(batch, cfg)
+    return loss + cfg.coef * batch.value.sum() / batch.count, stats
+
+
+def test_a_field_of_ones_own_can_be_swept(tmp_path):
+    """Each member is the run with its value; 0 is the loss without the term."""
+    fields = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_sizes": [8], "total_timesteps": 128, "logger": "none"}
+    for given in (WithTerm, WithTerm(gamma=0.99)):
+        run = proximo.sweep(given, coef=[0.0, 0.5], loss_fn=loss_with_term, run_dir=tmp_path / type(given).__name__, **fields)
+        for value, loss in ((0.0, None), (0.5, loss_with_term)):
+            alone = proximo.train(WithTerm, coef=value, loss_fn=loss, framework="jax", run_dir=tmp_path / f"{value}", resume="auto", **fields)
+            for name, x in weights(alone).items():
+                np.testing.assert_allclose(weights(run / f"coef={value}")[name], x, atol=1e-5, rtol=1e-4)
+    with pytest.raises(UsageError, match="several values of num_envs. Use one value, or several of .*, coef or seed"):
+        proximo.sweep(WithTerm, num_envs=[1, 2])
 
 
 @pytest.mark.parametrize("env", [lambda: gym.make("CartPole-v1"), gym.Env, gym.make("CartPole-v1")])
