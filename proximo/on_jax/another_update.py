@@ -15,10 +15,8 @@ from proximo.on_jax.parameters import Weights, pack
 from proximo.part_checks import check_estimate, check_loss, kind_of
 from proximo.types import Rollout
 
-ChangeLearner = Callable[[Learner], Learner]  # what another update has in place of the Learner of PPO
 
-
-def changed_learner(learner: Learner, change: ChangeLearner) -> Learner:
+def changed_learner(learner: Learner, change: Callable[[Learner], Learner]) -> Learner:
     """Return what a program makes of a Learner.
 
     Raises:

@@ -25,13 +25,12 @@ from proximo.config import Config
 from proximo.envs.custom.suite import make_complete
 from proximo.errors import UsageError
 from proximo.facts import Facts, facts, type_problems
-from proximo.on_jax.another_update import ChangeLearner
 from proximo.on_jax.checks import check_calls
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import make_inside_player, unchanged
+from proximo.on_jax.setup import ChangeLearner, make_inside_player, unchanged
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, key_data
 from proximo.part_checks import kind_of, make_complete_agent
 from proximo.problems import config_problems

@@ -13,7 +13,6 @@ from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds
 from proximo.errors import UsageError
-from proximo.on_jax.another_update import ChangeLearner, changed_learner
 from proximo.on_jax.checks import check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
 from proximo.on_jax.gae import estimate_advantages
@@ -37,6 +36,7 @@ from proximo.types import Carry
 NEEDED_SETTINGS = {"jax_enable_x64": (False,), "jax_default_prng_impl": ("threefry2x32",),
                    "jax_threefry_partitionable": (True,), "jax_numpy_rank_promotion": ("allow", "warn"),
                    "jax_numpy_dtype_promotion": ("standard",)}
+ChangeLearner = Callable[[Learner], Learner]  # what another update has in the place of the Learner of PPO
 
 
 def unchanged(learner: Learner) -> Learner:
@@ -114,7 +114,11 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
                       all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
                       estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient,
                       divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent)
-    return learner if change is unchanged else changed_learner(learner, change)
+    if change is unchanged:
+        return learner
+    from proximo.on_jax.another_update import changed_learner  # most runs do not need it
+
+    return changed_learner(learner, change)
 
 
 def check_settings() -> None:
