@@ -54,7 +54,8 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     It works by SIGALRM, which Python delivers to the main thread only. In another thread, on Windows, and in a call of
     native code that does not return, there is no limit. An OBSERVER in another process can limit these too. A timer
     of the program, or of an outer time_limit, continues afterwards; if it has expired meanwhile, it fires at once.
-    Where the process could not run when the limit ended, because it was stopped (Ctrl-Z), the limit begins again.
+    Where the process was stopped (Ctrl-Z) or in native code when the limit ended, and for MOST_SECONDS after it, the
+    limit begins again.
 
     Args:
         seconds: The limit.

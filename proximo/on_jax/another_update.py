@@ -31,7 +31,7 @@ def changed_learner(learner: Learner, change: Callable[[Learner], Learner]) -> L
     if changed.gradient is not learner.gradient:  # it may have terms that are no sums over rows
         changed = changed._replace(gradient=partial(_gradient, changed.gradient), divisible=False)
     if changed.apply is not learner.apply:
-        changed = changed._replace(apply=partial(_apply, changed.apply))
+        changed = changed._replace(apply=partial(_apply, changed.apply), skips=True)
     return changed
 
 
@@ -61,7 +61,7 @@ def _apply(apply: Callable[..., Any], adam: Adam, gradient: Weights, learning_ra
         raise UsageError(f"apply returned {_kinds(found)}. {USES['apply']}")
     after, norm = found
     if wrong := [f"apply returned {name} of {given:.200}, and it was {expected:.200}. {USES['apply']}"
-             for name in Adam._fields
+                 for name in Adam._fields
                  if (given := _kinds(getattr(after, name))) != (expected := _kinds(getattr(adam, name)))]:
         raise UsageError("\n".join(wrong))
     finite = jnp.stack([jnp.isfinite(x).all() for x in (norm, *jax.tree.leaves(after.weights))]).all()

@@ -89,6 +89,16 @@ def test_nothing_changes_without_a_valid_row():
         assert after.ok and norm == 0
 
 
+@pytest.mark.parametrize("change", [{}, {"recurrent": "gru", "memory_size": 8}])
+def test_count_is_the_number_of_valid_rows(change):
+    """Of 4 environments and 16 steps in two minibatches, also where the network has no recurrent layer: it was 1 there."""
+    def counting(adam, gradient, learning_rate, eps, max_grad_norm, count):
+        return adam, jnp.asarray(count, jnp.float32)
+
+    training, state = pure(replace(SMALL, **change), apply=counting)
+    assert jax.jit(training.step)(state)[1].losses["grad_norm"] == 32
+
+
 def test_the_learning_rate_contains_the_factor_of_desired_kl():
     """Four steps, each of which adds the learning rate that `apply` gets to every weight, with a factor of 3."""
     def add_rate(adam, gradient, learning_rate, *_):
