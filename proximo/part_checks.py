@@ -165,40 +165,11 @@ def make_complete_agent(make_agent: Callable[..., Any], spec: Spec, cfg: Config)
     return agent
 
 
-def make_complete_setup(set_up: Callable[..., Any], cfg: Config, *arguments: Any) -> Any:
-    """Call set_up(cfg, make_envs, make_agent, loss_fn, state), and check during training what its parts return.
-
-    Raises:
-        UsageError: It takes other arguments, or does not return what set_up of the framework returns. Later, on torch:
-            its `estimate` does not return one advantage per row, or its `learner` has other names than statistics.
-    """
-    setup = call_part("set_up", set_up, cfg, *arguments)
-    if cfg.framework == "jax" and isinstance(setup, tuple) and len(setup) == 2 and hasattr(setup[0], "iterate"):
-        return setup  # the parts of JAX are checked when they are made
-    if not (hasattr(setup, "learner") and hasattr(setup, "estimate")):
-        raise UsageError(f"set_up returned {kind_of(setup)}. {USES['set_up']}")
-    estimate, learner = setup.estimate, setup.learner
-
-    def estimate_rows(rollout: Any, cfg: Any) -> Any:
-        advantage = estimate(rollout, cfg)
-        check_estimate(advantage, rollout.value.shape)
-        return advantage
-
-    def step(*arguments: Any) -> Any:
-        stats, norm = learner.step(*arguments)
-        if len(stats) != len(learner.names):
-            raise UsageError(f"The step of set_up returns {len(stats)} statistics, and learner.names has "
-                             f"{len(learner.names)}: {', '.join(learner.names)}. Add a name for each.")
-        return stats, norm
-
-    return setup._replace(estimate=estimate_rows, learner=learner._replace(step=step))
-
-
 def check_estimate(advantage: Any, rows: tuple[int, ...]) -> None:
     """Raise UsageError unless an estimate returned one advantage for each of the rows of a rollout, (T, N)."""
     if getattr(advantage, "shape", None) != rows:
-        raise UsageError(f"The estimate of set_up returns {_shown(advantage)}, and a rollout has the shape "
-                         f"{tuple(rows)}. Return one advantage per row.")
+        raise UsageError(f"estimate returned {_shown(advantage)}, and a rollout has the shape {tuple(rows)}. Return "
+                         "one advantage per row.")
 
 
 def is_network(part: Any) -> bool:

@@ -26,12 +26,9 @@ from proximo.catalog import VARIANTS
 from proximo.cli.flags import parse_flags
 from proximo.cli.main import command, main
 from proximo.cli.sweep_command import SWEEP_HELP
-from proximo.envs.gym import make_gym
 from proximo.envs.jax_control import control_tasks
 from proximo.errors import EnvError, NumbersError
-from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.train import train
 from proximo.runs.folder.checkpoint import checkpoints
 from tests.support.runs import same_weights
 
@@ -90,7 +87,7 @@ def test_the_optimizer_of_the_page_keeps_the_weights_before_a_loss_that_is_not_f
         kept.append(page["set_up_with_sgd"](*arguments))
         return kept[0]
 
-    training = train(Config(anneal_clip="linear", total_timesteps=5120), make_gym, assemble, infinite, set_up=set_up)
+    training = proximo.iterations("ppo", anneal_clip="linear", total_timesteps=5120, loss_fn=infinite, set_up=set_up)
     before = next(training).weights()
     with pytest.raises(NumbersError):
         next(training)

@@ -58,7 +58,7 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
     adam.exp_avg_sq.lerp_(gradient.square(), (1 - BETA2) * moved)
     step = adam.step.clamp(min=1.0)
     denominator = (adam.exp_avg_sq / (1 - BETA2**step)).sqrt_().add_(eps)
-    adam.weights.sub_(adam.exp_avg / denominator * (moved * learning_rate * adam.scale / (1 - BETA1**step)))
+    adam.weights.sub_(adam.exp_avg / denominator * (moved * learning_rate / (1 - BETA1**step)))
     return norm
 
 
@@ -164,13 +164,13 @@ def update(learner: Learner, batch: Batch, minibatches: Minibatches, learning_ra
     epochs, norms = list[Tensor](), list[Tensor]()
     rate, *scalars = (torch.tensor(float(x), dtype=torch.float32, device=batch.value.device)
                       for x in (learning_rate, *coefficients))
-    counts = minibatches.count.tolist()
+    counts, each = minibatches.count.tolist(), split_minibatches(minibatches)
     if not any(counts[0]):
         return dict.fromkeys((*learner.names, "grad_norm"), float("nan"))
-    each = split_minibatches(minibatches)
     for e in range(cfg.update_epochs):
-        stats, grad_norm = zip(*(learner.step(batch, each[e * cfg.num_minibatches + m], rate, Coefficients(*scalars))
-                                 for m in range(cfg.num_minibatches) if counts[e][m]))
+        stats, grad_norm = zip(*(
+            learner.step(batch, each[e * cfg.num_minibatches + m], rate * learner.scale, Coefficients(*scalars))
+            for m in range(cfg.num_minibatches) if counts[e][m]))
         epochs.append(torch.stack(stats).mean(0))
         norms.append(torch.stack(grad_norm).mean())
         if watch_kl:

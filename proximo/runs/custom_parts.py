@@ -12,14 +12,14 @@ from proximo.catalog import Parts, config_class, parts_of, variant_of
 from proximo.config import Config
 from proximo.envs.custom.imports import named_modules
 from proximo.envs.gym_source import passed_env_problems
-from proximo.errors import UsageError
+from proximo.errors import USES, UsageError, call_part
 from proximo.models.model import Model
 from proximo.models.play import record_run_video
 from proximo.models.read_folder import model_from, read_model
 from proximo.models.save_folder import trained_tree
 from proximo.models.spaces import spec_from
 from proximo.models.task import check_bounds, check_task
-from proximo.part_checks import make_complete_setup
+from proximo.part_checks import kind_of
 from proximo.protocols import MakeEnvs, VecEnv
 from proximo.runs.evaluation import Evaluator
 from proximo.runs.folder.checkpoint import MANIFEST
@@ -207,6 +207,22 @@ def differs_from_variant(kind: type[Config]) -> bool:
     names = {name for one in kind.__mro__[:kind.__mro__.index(base)] for name in vars(one)}
     own = (names | {*kind.__dataclass_fields__}) - {*base.__dataclass_fields__}
     return any(name == "__post_init__" or not name.startswith("__") for name in own)
+
+
+def make_complete_setup(set_up: Callable[..., Any], cfg: Config, *arguments: Any) -> Any:
+    """Call set_up(cfg, make_envs, make_agent, loss_fn, state). What its functions return is checked when they run.
+
+    Raises:
+        UsageError: It takes other arguments, or does not return what set_up of the framework returns.
+    """
+    setup = call_part("set_up", set_up, cfg, *arguments)
+    if cfg.framework == "torch":
+        from proximo.on_torch.another_update import changed_setup
+
+        return changed_setup(setup)
+    if not (isinstance(setup, tuple) and len(setup) == 2 and hasattr(setup[0], "iterate")):
+        raise UsageError(f"set_up returned {kind_of(setup)}. {USES['set_up']}")
+    return setup
 
 
 def _actor_class(framework: str) -> Any:

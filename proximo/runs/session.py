@@ -157,7 +157,8 @@ class Session:
         run = max(self._watchers, key=Watcher.last_return).run
         one = self.folder / run.folder.name if len(self._watchers) > 1 else self.folder
         words = pasted(one, *import_flags(run.cfg))
-        play = "" if run.resume_with else f"proximo eval {words}, proximo watch {words}, "  # parts that commands lack
+        lacking = run.custom_parts.keys() - {"loss_fn", "set_up"}  # parts that commands need and do not have
+        play = "" if lacking else f"proximo eval {words}, proximo watch {words}, "
         notify(f"Done: {self.folder}")
         notify(f"Next: {play}proximo plot {pasted(self.folder)}")
 

@@ -102,7 +102,7 @@ def test_pure_functions_take_the_same_change():
     (lambda learner: None, r"change_learner returned None\. Pass \(learner\) -> learner\._replace"),
     (lambda: None, "change_learner cannot be called with 1 argument"),
     (lambda learner: learner._replace(estimate=lambda rollout, cfg: rollout.reward.mean(0)),
-     r"The estimate of set_up returns an array float32 \(4,\), and a rollout has the shape \(16, 4\)"),
+     r"estimate returned an array float32 \(4,\), and a rollout has the shape \(16, 4\)"),
     (lambda learner: learner._replace(gradient=lambda *a: (compute_gradient(*a)[0], {"a,b": jnp.zeros(3)})),
      r"The gradient of change_learner returns a,b=an array float32 \(3,\)[^\n]*\n[^\n]* statistic with the name 'a,b'"),
     (lambda learner: learner._replace(gradient=lambda *a: (compute_gradient(*a)[0], {"grad_norm": jnp.zeros(())})),

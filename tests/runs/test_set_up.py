@@ -10,6 +10,7 @@ import torch
 
 import proximo
 from proximo.cli.commands import run_program
+from proximo.cli.main import main
 from proximo.envs.gym import make_gym
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
@@ -122,7 +123,7 @@ def test_iterations_take_it(tmp_path):
     ({"set_up": 3}, r"set_up=3 is not a function\. Pass \(cfg, make_envs, make_agent, loss_fn, state\) -> "),
     ({"set_up": lambda cfg: None}, "set_up cannot be called with 5 arguments"),
     ({"set_up": lambda *arguments: None}, r"set_up returned None\. Pass "),
-    ({"set_up": one_advantage}, r"estimate of set_up returns a tensor float32 \(2,\), and a rollout has the shape \(32, 2\)"),
+    ({"set_up": one_advantage}, r"estimate returned a tensor float32 \(2,\), and a rollout has the shape \(32, 2\)"),
     ({"set_up": one_name_more}, r"The step of set_up returns 6 statistics, and learner.names has 7: value_loss, .*, more\. "),
     ({"set_up": same, "framework": "jax"}, "framework=jax, and this loop trains with torch"),
     ({"set_up": same_in_jax}, "framework=torch, and this loop trains with JAX"),
@@ -155,6 +156,15 @@ def test_a_run_of_jax_with_another_update_is_resumed_exactly(tmp_path, engine):
         proximo.resume(cut, set_up=same, total_timesteps=256)
     proximo.resume(cut, set_up=sgd_in_jax, total_timesteps=256)
     assert same_weights(cut, whole)
+
+
+def test_commands_can_play_its_models(tmp_path, capsys):
+    """Another update, or loss, is no part of the network or the environments: `eval` was left out of what to do next."""
+    for given, commands in (({"set_up": same}, ("eval", "watch", "plot")), ({"make_agent": assemble}, ("plot",))):
+        run = proximo.train("ppo", run_dir=tmp_path / next(iter(given)), **given, **FIELDS)
+        assert capsys.readouterr().err.endswith(f"Next: {', '.join(f'proximo {one} {run}' for one in commands)}\n")
+        if "eval" in commands:
+            assert main(["eval", str(run), "--episodes", "1"]) == 0
 
 
 def test_other_functions_say_where_it_belongs(tmp_path):

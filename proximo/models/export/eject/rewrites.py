@@ -77,7 +77,8 @@ OPEN_LOSS: Rewrites = {
                ('learner.names.index("approx_kl")', 'list(stats[0]).index("approx_kl")'),
                ('dict.fromkeys((*learner.names, "grad_norm"), float("nan"))', "{}"),
                ("[*learner.names,", "[*stats[0],"),
-               ("    each = split_minibatches(minibatches)\n", ""),
+               ("counts, each = minibatches.count.tolist(), split_minibatches(minibatches)",
+                "counts = minibatches.count.tolist()"),
                ("each[e * cfg.num_minibatches + m]",
                 "Minibatches(index=minibatches.index[e, m], advantage=minibatches.advantage[e, m], "
                 "count=minibatches.count[e, m], "

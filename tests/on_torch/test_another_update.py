@@ -1,0 +1,99 @@
+"""Functions of a Setup that a program made: what they return is checked, and a state that is not finite is never kept."""
+
+import numpy as np
+import pytest
+import torch
+
+import proximo
+from proximo.errors import NumbersError, UsageError
+from proximo.on_torch.learner import apply_gradient, make_gradient, make_step
+from proximo.on_torch.setup import set_up
+from tests.support.runs import weights
+
+FIELDS = {"env_id": "CartPole-v1", "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "hidden_sizes": (8,), "logger": "none",
+          "total_timesteps": 192, "anneal_lr": False}
+
+
+def with_apply(apply):
+    """A set_up whose step calls `apply(adam, gradient, learning_rate, cfg)`."""
+    def set_up_with_apply(cfg, make_envs, make_agent, loss_fn, state):
+        setup = set_up(cfg, make_envs, make_agent, loss_fn, state)
+        step = make_step(make_gradient(setup.agent, loss_fn, cfg), lambda gradient, rate: apply(setup.adam, gradient, rate, cfg),
+                         setup.learner.all_reduce_sum)
+        return setup._replace(learner=setup.learner._replace(step=step))
+
+    return set_up_with_apply
+
+
+def adam(adam, gradient, learning_rate, cfg):
+    return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
+
+
+def wrong_in_the_second_iteration(change):
+    """Adam, but for the tenth minibatch. Writes the weights before it into `kept`."""
+    kept = []
+
+    def apply(state, gradient, learning_rate, cfg):
+        kept.append(state.weights.clone())
+        return change(state) if len(kept) == 10 else adam(state, gradient, learning_rate, cfg)
+
+    return apply, kept
+
+
+def nan_weights(state):
+    state.weights.mul_(torch.nan)
+    return torch.ones(())
+
+
+def nan_moments(state):
+    """The weights of the next step would be NaN."""
+    state.exp_avg_sq.mul_(torch.nan)
+    state.weights.add_(1)
+    return torch.tensor(torch.nan)
+
+
+@pytest.mark.parametrize("change", [nan_weights, nan_moments])
+def test_what_is_not_finite_is_not_kept(change):
+    """Training went on with weights that are NaN, where `apply` had no check of its own."""
+    apply, kept = wrong_in_the_second_iteration(change)
+    states = []
+
+    def remember(*arguments):
+        states.append(with_apply(apply)(*arguments))
+        return states[0]
+
+    training = proximo.iterations("ppo", set_up=remember, **FIELDS)
+    next(training)
+    with pytest.raises(NumbersError, match="in iteration 2, after 64 steps. The weights are those before it"):
+        next(training)
+    assert len(kept) == 16  # the minibatches after it ran, and changed nothing
+    assert torch.equal(states[0].adam.weights, kept[9]) and all(x.isfinite().all() for x in states[0].adam[:4])
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_the_learning_rate_contains_the_factor_of_desired_kl(tmp_path, framework):
+    """A program that passes what it gets to the step of Adam learns the weights of PPO, also when the factor changes (with JAX up to
+    rounding: the compiled function is another one). With torch, it had to multiply by adam.scale, and the one with JAX not."""
+    fields = FIELDS | {"desired_kl": 1e-4, "framework": framework}
+    if framework == "jax":
+        pytest.importorskip("flax")
+        from proximo.on_jax.learner import apply_gradient as step_of_jax
+        from proximo.on_jax.setup import set_up as set_up_jax
+
+        def same(*arguments):
+            return set_up_jax(*arguments, change_learner=lambda learner: learner._replace(apply=lambda *a: step_of_jax(*a)))
+    else:
+        same = with_apply(adam)
+    one = proximo.train("ppo", run_dir=tmp_path / "one", **fields)
+    two = proximo.train("ppo", run_dir=tmp_path / "two", set_up=same, **fields)
+    for name, x in weights(one).items():
+        np.testing.assert_allclose(weights(two)[name], x, rtol=0, atol=0 if framework == "torch" else 1e-5, err_msg=name)
+    rates = np.genfromtxt(one / "metrics.csv", delimiter=",", names=True)["chartslearning_rate"]
+    assert len(set(rates)) > 1, "the factor never changed"
+
+
+@pytest.mark.parametrize(("norm", "said"), [(None, "returns None as the norm of the gradient. Let `apply` return a tensor"),
+                                            (0.5, "returns float as"), (torch.ones(3), r"returns torch\.Tensor as")])
+def test_a_norm_of_another_kind_is_told(norm, said):
+    with pytest.raises(UsageError, match=said):
+        next(proximo.iterations("ppo", set_up=with_apply(lambda *_: norm), **FIELDS))
