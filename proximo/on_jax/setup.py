@@ -70,7 +70,8 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
         if envs.play == "host" or jax.default_backend() == "cpu":
             check_memory(own, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
-        learner = make_learner(own, make_agent(normalizer.spec, own), loss_fn, ranks.size, change_learner)
+        agent = make_agent(normalizer.spec, own)
+        learner = make_learner(own, agent, loss_fn, ranks.size, change_learner, fills=envs.play != "inside")
         player = make_player(ranks, envs, normalizer, learner, seeded_envs)
         if not player.keeps_state:
             announce_rebuilds(cfg, ranks.processes)
@@ -100,8 +101,8 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1,
-                 change: ChangeLearner = unchanged) -> Learner:
-    """Bundle what the update calls, as `change` returns it.
+                 change: ChangeLearner = unchanged, fills: bool = False) -> Learner:
+    """Bundle what the update calls, as `change` returns it. `fills`: the environments may have rows that are not valid.
 
     Raises:
         UsageError: The agent cannot be trained, or a program has changed a setting of JAX that matters.
@@ -113,7 +114,7 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     learner = Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, scaled_loss),
                       all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
                       estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient,
-                      divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent)
+                      divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent or fills)
     if change is unchanged:
         return learner
     from proximo.on_jax.another_update import changed_learner  # most runs do not need it

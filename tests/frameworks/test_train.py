@@ -106,6 +106,16 @@ def test_the_reward_of_a_filler_row_changes_nothing(framework, change):
         np.testing.assert_equal(results[0][1], stats)
 
 
+def test_minibatches_of_filler_rows_are_left_out(framework):
+    """Of minibatches of one row, half are fillers: Adam takes a step for the others only. Momentum would move the weights."""
+    cfg = Config(framework=framework.name, env_id="tests.support.probes:Acting-v0", autoreset="next-step", num_envs=4, num_steps=4,
+                 num_minibatches=16, update_epochs=3, norm_adv="none", hidden_sizes=(8,), total_timesteps=32)
+    parts = parts_of("ppo", framework.name)
+    for it in parts.train(cfg, make_gym, parts.make_agent):
+        (taken,) = (x for name, x in it.snapshot()["adam"].items() if name in ("step", ".step"))
+        assert taken == it.iteration * 3 * 8
+
+
 @pytest.mark.parametrize(("processes", "cause"), [
     (1, "The state of CartPole-v1 cannot be saved"), (2, "The checkpoints of 2 processes do not contain their environments")])
 def test_what_is_made_again_is_said_with_its_cause_and_its_interval(processes, cause, capsys):
