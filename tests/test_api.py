@@ -430,7 +430,7 @@ def test_wrong_names_are_named_with_the_nearest():
     ("CartPole-v1", {}, "To name an environment, write env_id='CartPole-v1'."),
     (gymnasium.make("CartPole-v1"), {}, "An environment is given as env=..."),
     (None, {"preset": "CartPole-v1"}, "proximo.train(proximo.preset(ID))"),
-    ("ppo", {"seeds": 3}, "Use seed or num_seeds"),
+    ("ppo", {"seeds": 3}, "Use seed=... or num_seeds="),
     ("ppo", {"hidden_sizes": 256}, "hidden_sizes=256 is not allowed. Use a list of whole numbers, such as [64, 64]."),
     ("ppo", {"env_wrappers": 3}, "env_wrappers=3 is not allowed. Use a list of texts.")], ids=str)
 def test_advice_is_about_python(config, values, told):

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.cli.flags import ALIASES, parse_flags
 from proximo.cli.main import main
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.models.model import Model
-from proximo.runs.settings.peer_names import RLLIB, ROBOTS
+from proximo.runs.settings.peer_names import ADVICE, RLLIB, ROBOTS, ZOO
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "coming-from.md").read_text()
 
@@ -34,8 +35,8 @@ def test_a_name_of_stable_baselines3_leads_to_ours(given, fields):
     assert str(error.value).endswith("(docs/coming-from.md).")
 
 
-@pytest.mark.parametrize("name", [*RLLIB, *ROBOTS])
-def test_a_name_of_rllib_or_of_a_library_for_robots_leads_to_ours(name):
+@pytest.mark.parametrize("name", [*RLLIB, *ROBOTS, *ZOO])
+def test_a_name_of_another_library_leads_to_ours(name):
     known = {*proximo.Config.__dataclass_fields__, *inspect.signature(proximo.train).parameters}
     with pytest.raises(proximo.UsageError, match=f"^{name} is not a field of this variant. ") as error:
         proximo.train("ppo", **{name: 1})
@@ -52,6 +53,20 @@ def test_a_flag_of_cleanrl_that_does_not_exist_leads_to_ours(flag, advice, capsy
     assert f"`{flag.split()[0]}`" in PAGE and main(["train", "ppo", *flag.split()]) == 2
     said = capsys.readouterr().err
     assert f"{flag.split()[0]} is not a flag of this variant. {advice}" in said and "Did you mean" not in said
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_the_command_line_names_flags(name):
+    """Advice for Python named arguments there, such as num_steps=... ."""
+    if name.replace("_", "-") in ALIASES:
+        return
+    with pytest.raises(proximo.UsageError) as error:
+        parse_flags(proximo.Config, [f"--{name}", "1"])
+    sentence = str(error.value).partition("this variant.")[2]
+    fields = {*proximo.Config.__dataclass_fields__}
+    assert {*re.findall(r"\b([a-z]\w+)=", sentence)} & fields == set()
+    flags = {flag.replace("-", "_") for flag in re.findall(r"--(?:no-)?([a-z][a-z-]*)", sentence)}
+    assert flags <= fields | {"seeds"}, sentence  # of proximo sweep
 
 
 def test_what_a_user_never_sets_is_not_suggested(capsys):

@@ -15,6 +15,10 @@ from proximo.runs.settings.peer_names import ADVICE, NOT_GIVEN
 
 ALIASES = {"env-name": "env-id", "env": "env-id", "total-steps": "total-timesteps", "lr": "learning-rate",
            "env-wrapper": "env-wrappers"}
+COMMANDS = {"proximo.resume(RUN)": "proximo resume RUN",
+            "proximo.sweep takes several: seed=[1, 2, 3]": "proximo sweep takes several: --seeds 1 2 3"}
+DICT = r"\{'\w+': (?:\w+|\{\.\.\.\})\}"  # with one key
+ARGUMENT = re.compile(rf"\b([a-z_]+)=(\.\.\.|\{{\.\.\.\}}|\[\.\.\.\]|{DICT}|\([\d, ]+\)|[\w.]*\w)")
 TEXTS = tuple[str, ...]  # a flag with texts may be given several times, all of them count
 WHOLE = re.compile("-?[0-9]{1,19}")
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -142,8 +146,28 @@ def _unexpected(word: str, takes: str = "") -> str:
     return f"unexpected argument {word!r}; did you mean --env-id {word}?"
 
 
+def as_flags(advice: str) -> str:
+    """Return advice about arguments of Python for the command line: `num_envs=...` becomes `--num-envs`."""
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in Config.__dataclass_fields__:  # a part of a program
+            return found.group()
+        if value.startswith("{'"):  # a dict becomes key=value
+            words = value[1:-1].replace("'", "").replace(": ", "=")
+        else:
+            plain = value in ("...", "{...}", "[...]", "True", "False")
+            words = "" if plain else " ".join(re.findall(r"[\w.]+", value))
+        return f"--{'no-' if value == 'False' else ''}{name.replace('_', '-')} {words}".rstrip()
+
+    for call, command in COMMANDS.items():
+        advice = advice.replace(call, command)
+    return ARGUMENT.sub(flag, advice)
+
+
 def _unknown(word: str, hints: dict[str, Any]) -> str:
-    if advice := ADVICE.get(field_name(word)) or variants_with(field_name(word).removeprefix("no_")):
+    if advice := ADVICE.get(field_name(word)):
+        return f"{word} is not a flag of this variant.{as_flags(advice)}"
+    if advice := variants_with(field_name(word).removeprefix("no_")):
         return f"{word} is not a flag of this variant.{advice}"
     names = [name.replace("_", "-") for name in hints if name not in NOT_GIVEN]
     near = difflib.get_close_matches(word[2:].replace("_", "-").lower(), names, 3, 0.6)

@@ -46,8 +46,11 @@ def test_a_number_keeps_its_last_digit():
 @pytest.mark.parametrize("words,sentence", [
     ("--num-env 8", "--num-env is not a flag of this variant. Did you mean --num-envs"),
     ("--noop-max 4", "--noop-max is not a flag of this variant. It is a setting of ppo_atari, ppo_atari_lstm and 6 more."),
-    ("--n-steps 4", "--n-steps is not a flag of this variant. Use num_steps=... (docs/coming-from.md)."),
-    ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "Use norm_value=True"),
+    ("--n-steps 4", "--n-steps is not a flag of this variant. Use --num-steps (docs/coming-from.md)."),
+    ("--seeds 3", "Use --seed or --num-seeds; proximo sweep takes several: --seeds 1 2 3."), ("--net-arch 8", "Use --hidden-sizes 64 64 ("),
+    ("--initializer x", "Use --no-orthogonal-init ("), ("--horizon 9", "use --env-kwargs max_episode_steps=N ("),
+    ("--restore x", "proximo resume RUN continues a run, and --init-from RUN begins"), ("--policy x", "Use --model mlp, cnn or impala, or make_agent"),
+    ("--batch_size=64", "num_envs * num_steps / num_minibatches rows"), ("--popart", "Use --norm-value, which"),
     ("--foo", "--foo is not a flag of this variant. --help-all lists all flags."),
     ("8", "unexpected argument '8'"), ("--num-envs 8 9", "'9'; --num-envs takes one value."),
     ("--seed 1 Acrobot-v1", "did you mean --env-id Acrobot-v1"), ("--no-anneal-lr 0", "--no-anneal-lr takes no value"),

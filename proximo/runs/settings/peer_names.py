@@ -138,6 +138,18 @@ ROBOTS = {  # names of rl_games, rsl_rl and skrl
     "population_based_training": "proximo pbt FILE trains a population"}
 PUSH = "proximo push RUN hub:USER/NAME shares a trained model"
 CLEANRL = {"save_model": "Every run saves its model in RUN/model", "upload_model": PUSH, "hf_entity": PUSH}
+NORMALIZE = "Use norm_obs=True and norm_reward=True"
+PLAY = "proximo watch RUN plays a trained agent, and proximo eval RUN gives its mean return"
+ZOO = {  # names of rl-zoo3, and those that are common in programs
+    **dict.fromkeys(("normalize", "vec_normalize", "vecnormalize"), NORMALIZE),
+    **dict.fromkeys(("n_timesteps", "timesteps_total", "num_timesteps", "num_env_steps"), STEPS),
+    **dict.fromkeys(("wandb", "use_wandb"), "Use track=True, or logger=wandb"),
+    **dict.fromkeys(("log_dir", "logdir", "log_folder", "output_dir", "save_dir", "save_path"), "Use run_dir=..."),
+    "tensorboard": "Every run writes RUN/tensorboard", "gpu": "Use device=cuda", "cpu": "Use device=cpu",
+    "entropy_coefficient": "Use ent_coef=...", "gradient_clip": "Use max_grad_norm=...",
+    **dict.fromkeys(("reward_scale", "reward_scaling"), SHAPED), "max_episode_steps":
+    "Use env_kwargs={'max_episode_steps': N}", **dict.fromkeys(("render", "render_mode", "play", "test", "eval"), PLAY),
+    "record_video": "Use capture_video=True", "trained_agent": LOAD}
 NOT_GIVEN = ("iteration_shift",)  # fields that a user never sets, and that are not suggested
 ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           "resume": " proximo.iterations continues from state=SNAPSHOT, which snapshot() of an Iteration returns.",
@@ -145,5 +157,6 @@ ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           "set_up": " Pass it to proximo.train or proximo.iterations: each trains one run.",
           **dict.fromkeys(("optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
-          "seeds": " Use seed or num_seeds; proximo.sweep takes several: seed=[1, 2, 3].",
-          **{name: f" {advice} (docs/coming-from.md)." for name, advice in (PEERS | RLLIB | ROBOTS | CLEANRL).items()}}
+          "seeds": " Use seed=... or num_seeds=...; proximo.sweep takes several: seed=[1, 2, 3].",
+          **{name: f" {advice} (docs/coming-from.md)."
+             for name, advice in (PEERS | RLLIB | ROBOTS | CLEANRL | ZOO).items()}}
