@@ -219,7 +219,9 @@ USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass fu
         "gradient": "Pass (learner, weights, batch, minibatch, coefficients) -> the gradient, as pack() of "
                     "proximo.on_jax.parameters returns it, and a dict of statistics (docs/add-a-loss.md).",
         "apply": "Pass (adam, gradient, learning_rate, eps, max_grad_norm, count) -> adam._replace(...), whose arrays "
-                 "keep their shapes and dtypes, and the norm of the gradient (docs/add-a-loss.md)."}
+                 "keep their shapes and dtypes, and the norm of the gradient (docs/add-a-loss.md).",
+        "update": "Pass (learner, adam, batch, minibatches, learning_rate, coefficients) -> adam._replace(...), whose "
+                  "arrays keep their shapes and dtypes, and a dict of statistics (docs/add-a-loss.md)."}
 
 
 def call_part(name: str, part: Callable[..., Any], *arguments: Any) -> Any:

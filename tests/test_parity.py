@@ -195,7 +195,7 @@ def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
     loss_fn = with_normalized_values(jax_ppo_loss) if cfg.norm_value else jax_ppo_loss
     learner = JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn, all_reduce_sum=lambda x: x,
-                         estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient, divisible=False)
+                         estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient, update=jax_update, divisible=False)
     rate, *coefficients = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef, cfg.ent_coef))
 
     def step(adam, rollout, ret, state, minibatches):

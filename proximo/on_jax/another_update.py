@@ -32,6 +32,8 @@ def changed_learner(learner: Learner, change: Callable[[Learner], Learner]) -> L
         changed = changed._replace(gradient=partial(_gradient, changed.gradient), divisible=False)
     if changed.apply is not learner.apply:
         changed = changed._replace(apply=partial(_apply, changed.apply), skips=True)
+    if changed.update is not learner.update:
+        changed = changed._replace(update=partial(_update, changed.update), skips=True)
     return changed
 
 
@@ -60,14 +62,36 @@ def _apply(apply: Callable[..., Any], adam: Adam, gradient: Weights, learning_ra
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Adam)) or jnp.ndim(found[1]):
         raise UsageError(f"apply returned {_kinds(found)}. {USES['apply']}")
     after, norm = found
-    if wrong := [f"apply returned {name} of {given:.200}, and it was {expected:.200}. {USES['apply']}"
-                 for name in Adam._fields
-                 if (given := _kinds(getattr(after, name))) != (expected := _kinds(getattr(adam, name)))]:
-        raise UsageError("\n".join(wrong))
-    finite = jnp.stack([jnp.isfinite(x).all() for x in (norm, *jax.tree.leaves(after.weights))]).all()
-    ok = adam.ok & after.ok & finite
+    _check_kept("apply", adam, after)
+    ok = adam.ok & after.ok & jnp.isfinite(norm) & _are_finite(after.weights)
     kept = jax.tree.map(lambda new, old: jnp.where(ok & (count > 0), new, old), after, adam)
     return kept._replace(ok=ok), jnp.asarray(norm, jnp.float32)
+
+
+def _update(update: Callable[..., Any], learner: Learner, adam: Adam, *arguments: Any) -> tuple[Adam, dict[str, Array]]:
+    """Call a function in the place of update() of learner.py. Nothing changes where a weight is not finite."""
+    found = call_part("update", update, learner, adam, *arguments)
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Adam) and isinstance(found[1], dict)):
+        raise UsageError(f"update returned {_kinds(found)}. {USES['update']}")
+    after, stats = found
+    _check_kept("update", adam, after)
+    check_loss((jnp.zeros(()), {name: x for name, x in stats.items() if name != "grad_norm"}), (Array, float),
+               learner.cfg, "The update of change_learner")
+    finite = _are_finite(after.weights)
+    kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, adam)
+    return kept._replace(ok=adam.ok & after.ok & finite), stats
+
+
+def _check_kept(name: str, adam: Adam, after: Adam) -> None:
+    """Raise UsageError unless the arrays of two states have the same shapes and dtypes."""
+    if wrong := [f"{name} returned {part} of {given:.200}, and it was {expected:.200}. {USES[name]}"
+                 for part in Adam._fields
+                 if (given := _kinds(getattr(after, part))) != (expected := _kinds(getattr(adam, part)))]:
+        raise UsageError("\n".join(wrong))
+
+
+def _are_finite(weights: Weights) -> Array:
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(weights)]).all()
 
 
 def _kinds(tree: Any) -> str:

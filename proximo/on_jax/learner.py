@@ -41,6 +41,7 @@ class Learner(NamedTuple):
     estimate: Callable[[Rollout, Config], Array]  # advantages (T, N); this and what follows, another update may replace
     gradient: Callable[..., tuple[Weights, dict[str, Array]]]  # see compute_gradient
     apply: Callable[..., tuple[Adam, Array]]  # see apply_gradient
+    update: Callable[..., tuple[Adam, dict[str, Array]]]  # see update
     divisible: bool  # whether loss and gradient of a minibatch are the sums of those of its parts
     skips: bool = True  # leave out minibatches without a valid row; False: every one is expected to have one
 

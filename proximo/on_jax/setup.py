@@ -16,7 +16,7 @@ from proximo.errors import UsageError
 from proximo.on_jax.checks import check_agent, check_calls, checked_loss
 from proximo.on_jax.distributed import Ranks, check_same_settings, check_same_start, check_same_weights, join, share_of
 from proximo.on_jax.gae import estimate_advantages
-from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam
+from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam, update
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.mesh import all_reduce_sum
 from proximo.on_jax.parameters import initial_weights, make_bind
@@ -113,7 +113,7 @@ def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: in
     scaled_loss = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
     learner = Learner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=partial(checked_loss, scaled_loss),
                       all_reduce_sum=all_reduce_sum if ranks > 1 else lambda x: x,
-                      estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient,
+                      estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient, update=update,
                       divisible=loss_fn is ppo_loss and not agent.recurrent, skips=agent.recurrent or fills)
     if change is unchanged:
         return learner

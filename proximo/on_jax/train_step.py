@@ -21,7 +21,6 @@ from proximo.on_jax.learner import (
     make_batch,
     minibatch_advantages,
     minibatch_indices,
-    update,
 )
 from proximo.on_jax.rollout import Collected, collect
 from proximo.on_jax.value_norm import count_returns
@@ -118,10 +117,10 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,
                                       index.shape[-1])
     normalized, count = minibatch_advantages(advantage, rollout.valid, index, agent.recurrent, cfg, reduce_sum)
-    adam, losses = update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
-                          Minibatches(index=index, advantage=normalized, count=count, noise=noise),
-                          cfg.learning_rate_at(iteration),
-                          Coefficients(cfg.clip_coef_at(iteration), cfg.ent_coef_at(iteration)))
+    adam, losses = learner.update(learner, adam, make_batch(rollout, ret, memory, agent.recurrent),
+                                  Minibatches(index=index, advantage=normalized, count=count, noise=noise),
+                                  cfg.learning_rate_at(iteration),
+                                  Coefficients(cfg.clip_coef_at(iteration), cfg.ent_coef_at(iteration)))
     losses["explained_variance"] = explained_variance(rollout.value, ret, rollout.valid, reduce_sum)
     return adam, losses
 

@@ -11,7 +11,7 @@ import pytest
 from proximo.config import Config
 from proximo.errors import NumbersError, UsageError
 from proximo.on_jax.another_update import changed_learner
-from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam
+from proximo.on_jax.learner import Learner, apply_gradient, compute_gradient, start_adam, update
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.train import train
 from tests.on_jax.test_setup import SMALL, changing, make_agent, make_envs
@@ -28,7 +28,8 @@ def descend(adam, gradient, learning_rate, eps, max_grad_norm, count):
 
 def changed(**functions):
     """A Learner of PPO with other functions, whose other parts are not used."""
-    learner = Learner(SMALL, None, None, None, None, estimate=None, gradient=compute_gradient, apply=apply_gradient, divisible=True)
+    learner = Learner(SMALL, None, None, None, None, estimate=None, gradient=compute_gradient, apply=apply_gradient, update=update,
+                      divisible=True)
     return changed_learner(learner, lambda learner: learner._replace(**functions))
 
 
@@ -49,11 +50,18 @@ def pure(cfg=SMALL, make_agent=make_agent, **functions):
     ("gradient", lambda found, stats, weights: found, r"gradient returned float32 \(107,\)\. Pass \(learner, weights, batch, minibatch, "),
     ("gradient", lambda found, stats, weights: (ZERO, stats), r"gradient of float32 \(\), and the weights are float32 \(107,\)\. Pass"),
     ("gradient", lambda found, stats, weights: (weights, stats), r"gradient of \{critic\.layers\.0\.bias: float32 \(8,\), .*as pack\(\) of"),
+    ("update", lambda adam, stats: adam, r"update returned \S*Adam\. Pass \(learner, adam, batch, minibatches, learning_rate, coefficients\)"),
+    ("update", lambda adam, stats: (adam, 3.0), r"update returned \(\S*Adam, float\)\. Pass"),
+    ("update", lambda adam, stats: (adam._replace(weights={}), stats), r"update returned weights of \{\}, and it was \{critic\.layers\.0\.bias: "),
+    ("update", lambda adam, stats: (adam, {}), "The update of change_learner returns no statistics"),
+    ("update", lambda adam, stats: (adam, {"a": jnp.ones(2)}), r"The update of change_learner returns a=an array float32 \(2,\)\. It must"),
+    ("update", None, "update cannot be called with 6 arguments: 'NoneType' object is not callable. Pass"),
     ("estimate", lambda rollout: rollout.truncated, "estimate reads truncated, which Rollout does not have. Its fields are obs, ")])
 def test_what_a_function_returns_is_told(name, result, said):
     """They were errors of lax.scan, or a gradient that was repeated for all weights."""
     function = result and {
         "apply": lambda adam, gradient, *_: result(adam, gradient), "estimate": lambda rollout, cfg: result(rollout),
+        "update": lambda *arguments: result(*update(*arguments)),
         "gradient": lambda learner, weights, *rest: result(*compute_gradient(learner, weights, *rest), weights)}[name]
     with pytest.raises(UsageError, match=said):
         list(train(SMALL, make_envs, make_agent, set_up=changing(**{name: function})))
@@ -79,6 +87,17 @@ def test_what_is_not_finite_is_not_kept(wrong):
     assert not after.adam.ok and all(np.array_equal(x, after.adam.weights[name]) for name, x in state.adam.weights.items())
     with pytest.raises(NumbersError):
         list(train(SMALL, make_envs, make_agent, set_up=changing(apply=lambda adam, gradient, *_: wrong(adam, gradient))))
+
+
+def test_an_update_that_is_not_finite_is_not_kept():
+    def wrong(learner, adam, *rest):
+        after, stats = update(learner, adam, *rest)
+        return after._replace(weights=jax.tree.map(lambda w: w * jnp.nan, after.weights)), stats
+
+    training, state = pure(update=wrong)
+    after, _ = jax.jit(training.step)(state)
+    assert not after.adam.ok and after.adam.step == 0
+    assert all(np.array_equal(x, after.adam.weights[name]) for name, x in state.adam.weights.items())
 
 
 def test_nothing_changes_without_a_valid_row():

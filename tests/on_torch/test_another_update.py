@@ -1,5 +1,7 @@
 """Functions of a Setup that a program made: what they return is checked, and a state that is not finite is never kept."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,9 @@ from proximo.errors import NumbersError, UsageError
 from proximo.on_torch.learner import apply_gradient, make_gradient, make_step
 from proximo.on_torch.setup import set_up
 from tests.support.runs import weights
+from tests.test_docs import blocks
 
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-loss.md"
 FIELDS = {"env_id": "CartPole-v1", "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "hidden_sizes": (8,), "logger": "none",
           "total_timesteps": 192, "anneal_lr": False}
 
@@ -97,3 +101,25 @@ def test_the_learning_rate_contains_the_factor_of_desired_kl(tmp_path, framework
 def test_a_norm_of_another_kind_is_told(norm, said):
     with pytest.raises(UsageError, match=said):
         next(proximo.iterations("ppo", set_up=with_apply(lambda *_: norm), **FIELDS))
+
+
+def new_advantages(framework):
+    """The set_up of the page that estimates advantages again in each epoch."""
+    loop, page = f"on_{framework}.setup", {"__name__": "page"}
+    (block,) = (one for one in blocks(PAGE, "python") if "def set_up_with_new_advantages" in one and loop in one)
+    exec(block.partition("\n\n\nproximo.train(")[0], page)
+    return page["set_up_with_new_advantages"]
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize(("epochs", "rate", "equal"), [(1, 1e-2, True), (3, 1e-12, True), (3, 1e-2, False)])
+def test_advantages_of_the_page_are_those_of_the_network_at_the_beginning_of_an_epoch(framework, epochs, rate, equal):
+    """They are those of the rollout in the first epoch, and in all where the network stays the same. Otherwise, they are not."""
+    if framework == "jax":
+        pytest.importorskip("flax")
+    fields = FIELDS | {"framework": framework, "update_epochs": epochs, "learning_rate": rate, "total_timesteps": 64}
+    (plain,) = proximo.iterations("ppo", **fields)
+    (again,) = proximo.iterations("ppo", **fields, set_up=new_advantages(framework))
+    same = [np.allclose(again.stats[f"losses/{name}"], plain.stats[f"losses/{name}"], rtol=1e-4, atol=1e-6)
+            for name in ("value_loss", "policy_loss", "grad_norm")]
+    assert same == [equal] * 3, (plain.stats, again.stats)

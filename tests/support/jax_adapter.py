@@ -221,7 +221,7 @@ class Adapter:
         loss_fn = with_normalized_values(ppo_loss) if cfg.norm_value else ppo_loss
         functions = learner.Learner(cfg=cfg, agent=description, bind=make_bind(description), loss_fn=loss_fn,
                                     all_reduce_sum=identity, estimate=estimate_advantages, gradient=learner.compute_gradient,
-                                    apply=learner.apply_gradient, divisible=False)
+                                    apply=learner.apply_gradient, update=learner.update, divisible=False)
         rows, count = learner.minibatch_advantages(advantage, rollout.valid, index, False, cfg, identity)
         return learner.update(functions, learner.start_adam(weights), learner.make_batch(rollout, ret, (), False),
                               Minibatches(index=index, advantage=rows, count=count, noise=None), learning_rate,

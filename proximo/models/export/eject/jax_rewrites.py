@@ -113,8 +113,11 @@ def learning() -> Rewrites:
             ("fold_key(keys.minibatch, iteration, rank())", "fold_key(shuffle_key, iteration, 0)"),
             (between(learn, "normalized, count", "    adam, losses"),
              "normalized = minibatch_advantages(advantage, index)\n"),
-            ("update(learner, adam,", "update(cfg, bind, adam,"), ("ret, memory, agent.recurrent)", "ret, (), False)"),
-            ("advantage=normalized, count=count, noise=noise)", "advantage=normalized)"),
+            (between(learn, "adam, losses = ", "    losses["),
+             "adam, losses = update(cfg, bind, adam, make_batch(rollout, ret, (), False),\n"
+             "                          Minibatches(index=index, advantage=normalized),\n"
+             "                          cfg.learning_rate_at(iteration),\n"
+             "                          Coefficients(cfg.clip_coef_at(iteration), cfg.ent_coef_at(iteration)))\n"),
             ("(rollout.value, ret, rollout.valid, reduce_sum)", "(rollout.value, ret)")),
         "minibatch_advantages": (
             (between(normalize, "advantage: Array,", ") -> tuple"), "advantage: Array, index: Array"),

@@ -34,7 +34,7 @@ def jax_library(cfg: Config) -> Library:
     library = Library(partial(rewritten, jax_rewrites(cfg)))
     library.add(Definition("Config", sys.modules["proximo.config"], config_text(cfg)))
     for module, name in (("proximo.on_jax.loss", "ppo_loss"), ("proximo.on_jax.gae", "estimate_advantages"),
-                         ("proximo.envs.jax_control", "ControlState")):
+                         ("proximo.on_jax.learner", "update"), ("proximo.envs.jax_control", "ControlState")):
         library.find(module, name)  # rewrites name them
     train = library.find(jax_main.__name__, "train")
     text = program_text("main").replace(TRAINING, f"{train}(cfg)").replace(REFUSAL, "")

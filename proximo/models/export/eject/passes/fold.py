@@ -112,7 +112,7 @@ def _bin_op(scope: Scope, node: ast.BinOp) -> str | None:
     """Leave out a factor or divisor of 1 and a summand of 0, where these are facts such as the number of processes."""
     right, left = scope.value(node.right), scope.value(node.left)
     if isinstance(node.op, ast.Mult) and "scale" in scope.known.facts.dropped_fields.get("Adam", ()) and re.fullmatch(
-            r"(float\()?(setup\.adam|learner)\.scale\)?", ast.unparse(node.right)):
+            r"(float\()?((setup\.)?adam|learner)\.scale\)?", ast.unparse(node.right)):
         return scope.definition.operand(node.left)
     if isinstance(node.op, ast.BitOr) and right is not None and right.text == "{}":
         return scope.definition.operand(node.left)
