@@ -97,6 +97,27 @@ def test_the_divergence_of_the_lag_is_over_valid_rows_and_stays_finite():
     assert kl == pytest.approx(199 / 2)
 
 
+def test_the_lag_is_that_of_allowed_actions_in_valid_rows():
+    """Log-softmax over the allowed logits, row by row in float64; 0 in filler rows."""
+    cfg = replace(configuration(1, env_id="tests.support.probes:Masked-v0", autoreset="next-step"), overlap=False)
+    setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
+    setup.envs.close()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
+        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+        setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))
+        logits = setup.agent(played.obs.flatten(0, 1), None, None, ())[0].logits.double().view(16, 4, 3)
+    rollout, proximal = with_proximal_logprob(setup.agent, played, 7)
+    assert not played.valid.all() and not played.mask.all()
+    for t, n in np.ndindex(16, 4):
+        allowed = {a: math.exp(logits[t, n, a]) for a in range(3) if played.mask[t, n, a]}
+        logprob = math.log(allowed[int(played.action[t, n])] / sum(allowed.values()))
+        assert float(rollout.logprob[t, n]) == pytest.approx(logprob, abs=1e-5)
+        lag = logprob - float(played.logprob[t, n]) if played.valid[t, n] else 0.0
+        assert float(proximal.lag.view(16, 4)[t, n]) == pytest.approx(lag, abs=1e-5)
+
+
 def test_the_decoupled_objective():
     """Finite differences of the objective of Hilton et al. (2021), and of the clipped loss of values, row by row in float64."""
     cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.5, norm_adv="none", clip_coef=0.1)
