@@ -73,3 +73,31 @@ def test_device_ids_select_a_gpu_or_say_that_they_have_no_effect(present, asked,
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert str(pick_device(Config(device=asked, device_ids=(1,)), ALONE)) == device
     assert ("--device-ids has no effect" in capsys.readouterr().err) == (device == "cpu")
+
+
+@pytest.mark.parametrize(("fields", "size", "local_rank", "device"), [
+    ({"device": "cuda"}, 1, 0, 0), ({"device": "cuda:1"}, 1, 0, 1), ({"device": "cuda"}, 2, 1, 1), ({"device": "cuda"}, 8, 5, 2),
+    ({"device": "cuda", "device_ids": (2, 0)}, 2, 1, 0)])
+def test_each_process_of_a_machine_with_three_gpus_takes_one(fields, size, local_rank, device, monkeypatch):
+    """That of --device, of its local rank, or of --device-ids; more processes than GPUs share them."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    world = ALONE._replace(rank=local_rank, size=size, local_rank=local_rank, local_size=size)
+    assert pick_device(Config(**fields), world) == torch.device("cuda", device)
+
+
+@pytest.mark.parametrize(("fields", "present", "sentence"), [
+    ({"device": "cuda:3"}, True, "GPU 3 does not exist. torch sees 3"),
+    ({"device": "cuda", "device_ids": (3,)}, True, "GPU 3 does not exist. torch sees 3"),
+    ({"device": "cuda"}, False, "--device cuda needs a GPU, but torch sees none on this machine"),
+    ({"device": "cuda", "cuda": False}, True, "--device cuda needs a GPU, but --no-cuda forbids it")])
+def test_a_gpu_that_is_not_there_is_refused(fields, present, sentence, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    with pytest.raises(UsageError, match=sentence):
+        pick_device(Config(**fields), ALONE)
+
+
+def test_another_default_device_is_refused():
+    with torch.device("meta"), pytest.raises(UsageError, match="The default device of torch is meta"):
+        set_up_torch(Config(), ALONE, torch.device("cpu"))
