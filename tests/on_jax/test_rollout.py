@@ -1,12 +1,16 @@
 """Collecting inside a compiled function: the axes of actions, and metrics of the environments."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from proximo.envs.normalize import keep_step
+from proximo.errors import UsageError
 from proximo.on_jax.rollout import collect
 from proximo.protocols import Acted
 from proximo.types import Carry
@@ -36,3 +40,15 @@ def test_metrics_are_means_over_the_rows_that_have_them():
     found = collect(agent, envs, SimpleNamespace(step=keep_step), state, carry, jnp.asarray(noise, jnp.float32))
     assert found.rollout.action.shape == (4, 3, 6) and np.isnan(found.charts["never"])
     np.testing.assert_allclose(found.charts["force"], noise[[1, 0, 3], [0, 1, 1]].sum(-1).mean(), rtol=1e-6)
+
+
+def test_an_evaluation_of_ones_own_gives_one_number_per_row():
+    """(T, N, 1) would be broadcast against (T, N)."""
+    envs = ScriptedPure(np.zeros((3, 4), int))
+    state, step = envs.reset(None)
+    carry = Carry(obs=step.obs, mask=None, first=step.first, state=(), statistics=None)
+    agent = SimpleNamespace(evaluates_later=True, evaluate=lambda obs, mask, action: (obs[:-1, :, 0], obs),
+                            act=lambda obs, mask, first, state, noise: Acted(noise.argmax(-1), (), None, None),
+                            head=SimpleNamespace(action_shape=(), action_dtype=np.dtype(np.int32)))
+    with pytest.raises(UsageError, match=r"computes value of shape \(4, 3, 1\) for a rollout of shape \(4, 3\)"):
+        jax.eval_shape(partial(collect, agent, envs, SimpleNamespace(step=keep_step), state, carry), jnp.zeros((4, 3, 2)))
