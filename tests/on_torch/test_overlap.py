@@ -4,6 +4,7 @@ import math
 import queue
 import signal
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -39,7 +40,8 @@ def configuration(iterations, **fields):
     return Config(**(SMALL | {"overlap": True, "total_timesteps": iterations * 64} | fields))
 
 
-@pytest.mark.parametrize("fields", [{}, {"norm_obs": True, "norm_reward": True}, {"shared_network": True}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"norm_obs": True, "norm_reward": True}, {"shared_network": True},
+                                    {"precision": "bf16"}], ids=str)
 def test_a_policy_that_does_not_change_learns_what_the_plain_loop_learns(fields):
     """A learning rate too small for float32: episodes and losses of both loops, up to rounding."""
     cfg = configuration(4, learning_rate=1e-30, **fields)
@@ -194,7 +196,8 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkey
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_a_resume_plays_other_episodes_where_no_state_was_saved():
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_resume_plays_other_episodes_where_no_state_was_saved(done):
     """Here it begins between two iterations at which the environments are made again."""
     played = set()
 
@@ -211,13 +214,13 @@ def test_a_resume_plays_other_episodes_where_no_state_was_saved():
             return super().step(action)
 
     make_envs = partial(make_from_factory, Opaque)
-    for it in train_overlapped(configuration(3, checkpoint_every=2), make_envs, assemble):
+    for it in train_overlapped(configuration(done, checkpoint_every=2), make_envs, assemble):
         state = it.snapshot()
     before = set(played)
     played.clear()
-    for _ in train_overlapped(configuration(4, checkpoint_every=2), make_envs, assemble, state=state):
+    for _ in train_overlapped(configuration(done + 1, checkpoint_every=2), make_envs, assemble, state=state):
         pass
-    assert len(before) == 8 and len(played) == 4 and not before & played
+    assert len(before) == {1: 4, 3: 8}[done] and len(played) == 4 and not before & played
 
 
 def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeypatch):
@@ -261,8 +264,34 @@ def test_environments_are_closed_when_a_rollout_in_flight_has_ended(monkeypatch)
         closed.get()
     training.close()
     assert closed.empty()
+    waiting = [thread for thread in threading.enumerate() if thread.name.startswith("overlap")]
+    assert len(waiting) == 2 and all(thread.daemon for thread in waiting), "the process would wait for the step"
     go_on.set()
     assert [closed.get(timeout=60) for _ in range(4)] == [False] * 4
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_environments_are_closed_when_training_ends(refused):
+    """Also where the network cannot be used."""
+    made, closed = [], []
+
+    class Counted(Probe):
+        def __init__(self):
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+
+    def make_agent(spec, cfg):
+        agent = assemble(spec, cfg)
+        if refused:
+            agent.register_buffer("mean", torch.zeros(1))
+        return agent
+
+    with pytest.raises(UsageError) if refused else nullcontext():
+        for _ in train_overlapped(configuration(2), partial(make_from_factory, Counted), make_agent):
+            pass
+    assert made and all(any(env is other for other in closed) for env in made)
 
 
 def test_a_fault_of_an_environment_in_the_thread_ends_the_run(tmp_path, capsys):
