@@ -272,7 +272,7 @@ def test_environments_are_closed_when_a_rollout_in_flight_has_ended(monkeypatch)
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_environments_are_closed_when_training_ends(refused):
-    """Also where the network cannot be used."""
+    """By the thread that trained, if no step is in flight; also where the network cannot be used."""
     made, closed = [], []
 
     class Counted(Probe):
@@ -280,7 +280,7 @@ def test_environments_are_closed_when_training_ends(refused):
             made.append(self)
 
         def close(self):
-            closed.append(self)
+            closed.append((self, threading.current_thread()))
 
     def make_agent(spec, cfg):
         agent = assemble(spec, cfg)
@@ -291,7 +291,8 @@ def test_environments_are_closed_when_training_ends(refused):
     with pytest.raises(UsageError) if refused else nullcontext():
         for _ in train_overlapped(configuration(2), partial(make_from_factory, Counted), make_agent):
             pass
-    assert made and all(any(env is other for other in closed) for env in made)
+    assert made and all(any(env is other for other, _ in closed) for env in made)
+    assert {thread for _, thread in closed} == {threading.current_thread()}
 
 
 def test_a_fault_of_an_environment_in_the_thread_ends_the_run(tmp_path, capsys):
