@@ -38,13 +38,15 @@ def test_one_gpu_for_several_processes_is_refused():
 def test_threads_and_workers_are_those_of_the_cores_that_the_process_may_use(monkeypatch):
     """`taskset`, and SLURM with --cpus-per-task, on a machine with more cores."""
     monkeypatch.setattr("os.cpu_count", lambda: 128)
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
     for cores, local_size, threads, workers in ((1, 1, 1, 0), (6, 1, 6, 4), (6, 2, 3, 0), (2, 4, 1, 0)):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid, cores=cores: set(range(cores)), raising=False)
-        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-        assert set_up_torch(Atari(), ALONE._replace(local_size=local_size), torch.device("cpu")) == threads
+        assert set_up_torch(Atari(), ALONE._replace(local_size=local_size), torch.device("cpu")) == threads == asked[-1]
         assert set_up_torch(Config(), ALONE, torch.device("cpu")) == 1
         cfg = resolve(Atari(num_envs=8), "ppo_atari", 1, local_size)
         assert (cfg.threads, cfg.env_workers) == (threads, workers)
+    assert set_up_torch(Atari(threads=3), ALONE, torch.device("cpu")) == 3 == asked[-1]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator")
