@@ -1,5 +1,6 @@
 """Evaluation during training: it changes nothing, is exact on resume, and keeps the best model."""
 
+import re
 import shutil
 
 import gymnasium as gym
@@ -92,6 +93,18 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
     assert evaluations(tmp_path / "run")[20] == 1.0
     after = weights(tmp_path / "run" / "model-best")
     assert all(np.array_equal(kept[name], after[name]) for name in kept)
+
+
+def test_a_best_model_that_cannot_be_read_is_replaced(tmp_path, monkeypatch, capsys):
+    """Its mean is not known: the next evaluation finds the best model, however low its mean is."""
+    run = tmp_path / "run"
+    train(run, "--eval-every", "320")
+    for file in (run / "model-best").iterdir():
+        file.write_bytes(b"damaged")
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1.0))
+    assert main(["resume", str(run), "--total-timesteps", "640"]) == 0
+    assert load_tree(run / "model-best")["best"]["iteration"] == 20
+    assert re.search(r"model-best cannot be read \(.*The best model is looked for again from here on", capsys.readouterr().err)
 
 
 def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, monkeypatch, capsys):
