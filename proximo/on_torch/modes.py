@@ -205,12 +205,6 @@ def takes_batch_statistics(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.track_running_stats
 
 
-def check_evaluated(logprob: Tensor, value: Tensor, last: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise UsageError unless log-probabilities and values are (T, N), a rollout of `shape`, and last values (N,)."""
-    check_rows(shape, "a rollout", logprob=logprob, value=value)
-    check_rows(shape[1:], "a step", value=last)
-
-
 def draws(module: nn.Module) -> bool:
     """Return whether a layer of torch draws random numbers while it learns."""
     if isinstance(module, nn.modules.dropout._DropoutNd):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from proximo.envs.normalize import Normalizer, Statistics
 from proximo.on_torch.device import host_zeros, keep_computed, local_copies
-from proximo.on_torch.modes import check_evaluated, keep_gradients_off
-from proximo.part_checks import check_acted
+from proximo.on_torch.modes import keep_gradients_off
+from proximo.part_checks import check_acted, check_rows
 from proximo.protocols import COUNTS, Acted, Episode, Head, Step, VecEnv
 from proximo.types import Carry, Rollout, RolloutBuffer
 
@@ -158,7 +158,7 @@ def bootstrap(policy: Policy, storage: Storage, t: int, step: Step, state: tuple
 def finish(policy: Policy, storage: Storage, closing: Carry, bootstrapped: np.ndarray) -> Collected:
     """Return what was played, and its values. final_value was written where `bootstrapped` (T, N) or (T, 1) is True."""
     logprob, value, last = policy.evaluate(storage, closing)
-    check_evaluated(logprob, value, last, storage.tensors["reward"].shape)
+    check_rows(storage.tensors["reward"].shape, "a rollout", logprob=logprob, value=value)
     next_value = torch.cat([value[1:], last[None]])
     if bootstrapped.any():
         final = storage.whole("truncated") & torch.from_numpy(bootstrapped).to(storage.device)

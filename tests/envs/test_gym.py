@@ -297,13 +297,13 @@ def test_observations_beyond_float32_are_told(when):
 
 
 def test_a_last_observation_with_nan_is_an_error():
-    """NaN in the last observation of an episode is not hidden by the reset that follows."""
+    """NaN among the numbers of the last observation of an episode is not hidden by the reset that follows."""
 
     class BadEnd(DictObs):
         observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 
         def observe(self):
-            return np.full(2, np.nan if self.played == 4 else 0, np.float32)
+            return np.array([0, np.nan if self.played == 4 else 0], np.float32)
 
     gymnasium.register("BadEnd-v0", entry_point=BadEnd)
     envs = make_envs("BadEnd-v0")

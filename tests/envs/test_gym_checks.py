@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -490,6 +491,17 @@ def test_a_timer_of_the_program_continues(closes, monkeypatch):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(fired) == 1 and fired[0] - begin >= (0.2 if closes is Slow else 0.99)
+
+
+def test_another_thread_has_no_limit():
+    """Python delivers signals to the main thread only, and refuses a handler elsewhere."""
+    def late():
+        with time_limit(0.01, "x"):
+            time.sleep(0.05)
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(late).result()
 
 
 def test_limits_within_limits():

@@ -34,6 +34,21 @@ def test_what_followed_each_action(collector, steps, rollouts):
         assert len(rows) >= steps * rollouts / 2 if mode == "next-step" else len(rows) == steps * rollouts
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_what_followed_each_action_where_no_time_limit_ends_an_episode(collector, later):
+    """V(final_obs) is computed only in rollouts, or steps, in which one does."""
+    framework, mode = collector
+    patterns = PATTERNS[(PATTERNS < 2).all(1)]
+    records = framework.collect(mode, patterns, PERIOD, 2, agent=ScriptedAgent(evaluates_later=later))
+    for n, pattern in enumerate(patterns):
+        rows, actions = valid_rows(records, n)
+        for row, expected in zip(rows, expected_rows(pattern, actions), strict=True):
+            if later:  # without a state
+                follows = None if expected.next_value is None else expected.obs + 1
+                expected = expected._replace(value=expected.obs, next_value=follows)
+            assert row == expected
+
+
 def test_actions_are_those_that_the_noise_decides(collector):
     """test_what_followed_each_action finds in the rewards that the environments took the recorded actions."""
     framework, mode = collector

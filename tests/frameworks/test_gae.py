@@ -2,11 +2,14 @@
 pattern of ends."""
 
 import itertools
+from importlib import import_module
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proximo.config import Config
 from proximo.types import Rollout
 
 SHAPES = [(1, 1), (2, 3), (5, 1), (8, 2), (17, 4)]  # few, because JAX compiles each
@@ -87,3 +90,18 @@ def test_an_episode_that_was_cut_by_a_row_that_is_not_valid_continues_in_its_val
     shown = framework.without_fillers(rollout)
     advantage = framework.gae(shown.reward, shown.value, shown.next_value, shown.terminated, shown.done, 0.99, 0.95)
     assert np.allclose(advantage, 0) and np.array_equal(shown.logprob, rollout.logprob)
+    for name in ("reward", "value", "next_value"):
+        assert np.array_equal(getattr(shown, name), np.where(done, 0.0, getattr(rollout, name)))
+
+
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_a_time_limit_counts_as_a_termination_where_the_configuration_says_so(framework, bootstrap):
+    ends = np.random.default_rng(5).choice(3, (17, 4), p=[0.6, 0.2, 0.2])
+    reward, value, next_value = make_rows(6, ends.shape)
+    rollout = Rollout(obs=value, first=ends > 0, mask=None, action=value, logprob=value, value=value, next_value=next_value,
+                      reward=reward, terminated=ends == 1, done=ends > 0, valid=ends >= 0)
+    estimate = import_module(f"proximo.on_{framework.name}.gae").estimate_advantages
+    found = framework.to_numpy(estimate(framework.to_array(rollout), Config(bootstrap_truncated=bootstrap, gamma=0.9,
+                                                                            gae_lambda=0.8)))
+    expected = slow_gae(reward, value, next_value, ends == 1 if bootstrap else ends > 0, ends > 0, 0.9, 0.8)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)

@@ -72,8 +72,11 @@ def reference_update(weights, rollout, advantage, ret, index, cfg):
         advantage = torch.where(rows["valid"], advantage, 0.0).masked_scatter(
             rows["valid"], normalize(advantage[rows["valid"]]))
     for i in torch.from_numpy(index).flatten(0, 1):
-        if cfg.desired_kl and kls and len(kls) % cfg.num_minibatches == 0:
-            adapt_rate(optimizer.param_groups[0], np.nanmean(kls[-cfg.num_minibatches:]), cfg.desired_kl)
+        epoch_kl = np.nanmean(kls[-cfg.num_minibatches:]) if kls and len(kls) % cfg.num_minibatches == 0 else None
+        if cfg.target_kl and epoch_kl is not None and epoch_kl > cfg.target_kl:
+            break
+        if cfg.desired_kl and epoch_kl is not None:
+            adapt_rate(optimizer.param_groups[0], epoch_kl, cfg.desired_kl)
         i = i[rows["valid"][i]]
         if not len(i):
             kls.append(np.nan)
@@ -103,11 +106,11 @@ def reference_update(weights, rollout, advantage, ret, index, cfg):
 @pytest.mark.parametrize("change", [
     {}, {"norm_adv": "batch", "clip_vloss": False, "ent_coef": 0.5},
     {"norm_adv": "none", "max_grad_norm": 1e9, "adam_eps": 1e-2}, {"desired_kl": 1e-3}, {"desired_kl": 0.5},
-    {"norm_value": True}, {"norm_value": True, "clip_vloss": False}])
+    {"norm_value": True}, {"norm_value": True, "clip_vloss": False, "target_kl": 0.064}])
 def test_update_equals_the_textbook_loop(framework, change):
     """Details 6 and 7 among others, without filler rows and with them. What filler rows hold must not matter.
 
-    With 59 of 64, some minibatches have no valid row.
+    With 59 of 64, some minibatches have no valid row. With target_kl and no filler rows, three epochs of four run.
     """
     cfg = replace(CFG, **change)
     for fillers in (0, 9, 59):
@@ -120,7 +123,7 @@ def test_update_equals_the_textbook_loop(framework, change):
         ret = np.where(rollout.valid, rollout.value + advantage, -1e6)
         weights, stats, minibatches, ok = framework.update(agent, rollout, advantage, ret, index, 1e-2, cfg)
         expected, kls = reference_update(before, rollout, advantage, ret, index, cfg)
-        empty = np.isnan(kls).reshape(cfg.update_epochs, -1)
+        empty = np.isnan(kls).reshape(-1, cfg.num_minibatches)
         assert ok and minibatches == empty.size - empty.sum() and empty.any() == (fillers == 59)
         means = [np.nanmean(epoch) for epoch in np.reshape(kls, empty.shape)]
         assert stats["approx_kl"] == pytest.approx(np.mean(means), abs=1e-5)

@@ -29,12 +29,12 @@ def test_the_mode_of_beta_is_a_number_where_both_parts_underflow():
 def test_gradients_equal_finite_differences(kind):
     """Of every weight of the head, in float64; with gSDE those of the last layer, since its features have none."""
     torch.manual_seed(3)
-    spec = Spec((3,), np.dtype(np.float32), spaces.Box(-0.5, 2.0, (2,)))
+    spec = Spec((3,), np.dtype(np.float32), spaces.Box(-0.5, 2.0, (3,)))
     head = assemble(spec, Config(hidden_sizes=(4,), **KINDS[kind])).head.double()
     with torch.no_grad():
         for p in head.parameters():
             p.add_(0.5 * torch.randn(p.shape))
-    obs, action = torch.randn(6, 3, dtype=torch.float64), torch.rand(6, 2, dtype=torch.float64) * 2.4 - 0.45
+    obs, action = torch.randn(6, 3, dtype=torch.float64), torch.rand(6, 3, dtype=torch.float64) * 2.4 - 0.45
 
     def function():
         dist = head(obs, None)

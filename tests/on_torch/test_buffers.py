@@ -116,6 +116,10 @@ def test_several_processes_are_refused():
     check_network(nn.Linear(1, 1), world, Config())
 
 
+def test_a_part_that_does_not_learn_is_allowed():
+    check_network(nn.Sequential(nn.Linear(1, 1).requires_grad_(False), nn.Linear(1, 1)), World(0, 1, 0, 1), Config())
+
+
 def test_rollouts_are_played_in_evaluation_mode_and_learned_from_as_made():
     """One environment is a batch of one row, whose statistics BatchNorm cannot learn from. A part that was made in evaluation
     mode stays there."""
@@ -140,14 +144,16 @@ def test_rollouts_are_played_in_evaluation_mode_and_learned_from_as_made():
 
 
 class Drops(nn.Sequential):
-    """Random layers that torch has, and one that is switched off."""
+    """Random layers that torch has, and some that are switched off."""
 
     def __init__(self):
-        super().__init__(nn.Linear(4, 8), nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout(0.5).eval())
+        super().__init__(nn.Linear(4, 8), nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout(0.5).eval(),
+                         nn.LSTM(8, 8, 2, dropout=0.1), nn.LSTM(8, 8, 2), nn.LSTM(8, 8, 2, dropout=0.1).eval(),
+                         nn.MultiheadAttention(8, 2, dropout=0.1), nn.RReLU(), nn.RReLU().eval())
 
 
 @pytest.mark.parametrize(("make_trunk", "sentence"), [
-    (Drops, r"The layers trunk\.1 of the network draw random numbers \(dropout\)"),
+    (Drops, r"The layers trunk\.1, trunk\.4, trunk\.7, trunk\.8 of the network draw random numbers \(dropout\)"),
     (lambda: nn.LazyLinear(8), r"The parameters trunk\.weight, trunk\.bias of the network have no shape yet"),
     (lambda: nn.Linear(4, 8).double(), r"several dtypes: trunk\.bias is float64, .* is float32\. Use one")])
 def test_networks_that_cannot_be_trained_are_refused(make_trunk, sentence, tmp_path):

@@ -58,9 +58,9 @@ def changed_act(change):
     return Agent
 
 
-class NoValues(SharedAgent):
-    def forward(self, obs, mask, first, state):
-        return super().forward(obs, mask, first, state)[0]
+class WideValues(SharedAgent):
+    def value(self, obs, first, state):
+        return super().value(obs, first, state)[:, None]
 
 
 @pytest.mark.parametrize(("make_agent", "sentence"), [
@@ -70,7 +70,7 @@ class NoValues(SharedAgent):
     (agent_over(lambda: Halves(4, 8)), "network changes the observations that it is given"),
     (agent_over(lambda: nn.Linear(5, 8)), r"The network raised RuntimeError: mat1 and mat2 .* shape \(8, 4\), as learning"),
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(lambda acted: acted._replace(action=acted.action[:1]))),
-     r"acts by an array of shape \(1,\) .* shape \(4,\) and dtype int64"),
+     r"^The network acts by an array of shape \(1,\) .* shape \(4,\) and dtype int64"),
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(lambda acted: acted._replace(action=acted.action[:, None]))),
      r"acts by an array of shape \(4, 1\)"),
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(lambda acted: acted._replace(action=acted.action.float()))),
@@ -78,6 +78,7 @@ class NoValues(SharedAgent):
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(lambda acted: acted._replace(action=[1, 2]))),
      r"acts by \[1, 2\]. Return one action per row, as an array"),
     (agent_over(lambda: nn.Linear(4, 8), kind=changed_act(tuple)), "acts by returning tuple. Return proximo.protocols.Acted"),
+    (agent_over(lambda: nn.Linear(4, 8), kind=WideValues), r"computes value of shape \(4, 1\) for a step of shape \(4,\)"),
     (nn.Sequential(nn.Linear(4, 2)), r"^make_agent=torch.nn.modules.container.Sequential\(\.\.\.\) is a network, and a function "
                                      r"that makes one is needed. Pass \(spec, cfg\) -> the network"),
     (nn.Linear, r"^make_agent=Linear is a class, and Linear\(spec, cfg\) raised TypeError: .* Pass \(spec, cfg\) -> "),

@@ -1,6 +1,7 @@
 """Trunks: shapes and gains against the published ones; images scaled once; recurrent layers against a loop over cells."""
 
 import math
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -131,18 +132,31 @@ def test_layer_init_without_orthogonality_leaves_a_layer_alone():
     assert np.allclose(layer_init(layer, 2.0, 0.5).bias.detach().numpy(), 0.5)
 
 
+@pytest.mark.parametrize("out_std", [None, 1.0])
 @pytest.mark.parametrize(("name", "formula"), [
     ("tanh", np.tanh), ("relu", lambda x: np.maximum(x, 0)), ("elu", lambda x: np.where(x > 0, x, np.exp(x) - 1)),
     ("gelu", lambda x: x * stats.norm.cdf(x)), ("silu", lambda x: x / (1 + np.exp(-x)))])
-def test_activations_and_layer_norm_equal_their_formulas(name, formula):
-    """In float64, by numpy and scipy; layer normalisation has the epsilon 1e-5 and comes before the activation."""
-    net = MLP([4, 6, 2], 1.0, activation=name, layer_norm=True).double()
+def test_activations_and_layer_norm_equal_their_formulas(name, formula, out_std):
+    """In float64, by numpy and scipy; layer normalisation has the epsilon 1e-5 and comes before the activation. A gain of
+    the last layer makes it linear."""
+    net = MLP([4, 6, 5, 2], out_std, activation=name, layer_norm=True).double()
+    assert [norm.normalized_shape for norm in net.norms] == [(6,), (5,)] + [(2,)] * (out_std is None)
     with torch.no_grad():
         for p in net.parameters():
             p.copy_(torch.randn(p.shape))
-        x = torch.randn(9, 4, dtype=torch.float64)
-        hidden = net.layers[0](x).numpy()
-        weight, bias = (p.numpy() for p in net.norms[0].parameters())
-        normal = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-5)
-        expected = net.layers[1](torch.from_numpy(formula(normal * weight + bias)))
+        x = expected = torch.randn(9, 4, dtype=torch.float64)
+        for layer, norm in zip_longest(net.layers, net.norms):
+            expected = layer(expected)
+            if norm is not None:
+                hidden, (weight, bias) = expected.numpy(), (p.numpy() for p in norm.parameters())
+                normal = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-5)
+                expected = torch.from_numpy(formula(normal * weight + bias))
         torch.testing.assert_close(net(x), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (5, 3)])
+def test_a_network_without_hidden_layers_reads_observations_of_several_axes(lead):
+    """Their numbers row by row, in the dtype of the weights."""
+    net, x = MLP([6, 2], 1.0, obs_ndim=2).double(), torch.randint(0, 9, (*lead, 2, 3), dtype=torch.uint8)
+    weight, bias = (p.detach().numpy() for p in net.parameters())
+    np.testing.assert_allclose(net(x).detach().numpy(), x.numpy().reshape(*lead, 6) @ weight.T + bias)

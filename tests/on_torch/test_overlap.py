@@ -4,6 +4,7 @@ import math
 import queue
 import signal
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -39,7 +40,8 @@ def configuration(iterations, **fields):
     return Config(**(SMALL | {"overlap": True, "total_timesteps": iterations * 64} | fields))
 
 
-@pytest.mark.parametrize("fields", [{}, {"norm_obs": True, "norm_reward": True}, {"shared_network": True}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"norm_obs": True, "norm_reward": True}, {"shared_network": True},
+                                    {"precision": "bf16"}], ids=str)
 def test_a_policy_that_does_not_change_learns_what_the_plain_loop_learns(fields):
     """A learning rate too small for float32: episodes and losses of both loops, up to rounding."""
     cfg = configuration(4, learning_rate=1e-30, **fields)
@@ -95,6 +97,27 @@ def test_the_divergence_of_the_lag_is_over_valid_rows_and_stays_finite():
     assert kl == pytest.approx(1 - math.log(2))
     (kl,) = lag_statistics(Proximal(torch.tensor([-200.0, 0.0]), torch.zeros(2), torch.ones(2, dtype=torch.bool))).values()
     assert kl == pytest.approx(199 / 2)
+
+
+def test_the_lag_is_that_of_allowed_actions_in_valid_rows():
+    """Log-softmax over the allowed logits, row by row in float64; 0 in filler rows."""
+    cfg = replace(configuration(1, env_id="tests.support.probes:Masked-v0", autoreset="next-step"), overlap=False)
+    setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
+    setup.envs.close()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
+        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+        setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))
+        logits = setup.agent(played.obs.flatten(0, 1), None, None, ())[0].logits.double().view(16, 4, 3)
+    rollout, proximal = with_proximal_logprob(setup.agent, played, 7)
+    assert not played.valid.all() and not played.mask.all()
+    for t, n in np.ndindex(16, 4):
+        allowed = {a: math.exp(logits[t, n, a]) for a in range(3) if played.mask[t, n, a]}
+        logprob = math.log(allowed[int(played.action[t, n])] / sum(allowed.values()))
+        assert float(rollout.logprob[t, n]) == pytest.approx(logprob, abs=1e-5)
+        lag = logprob - float(played.logprob[t, n]) if played.valid[t, n] else 0.0
+        assert float(proximal.lag.view(16, 4)[t, n]) == pytest.approx(lag, abs=1e-5)
 
 
 def test_the_decoupled_objective():
@@ -173,7 +196,8 @@ def test_a_run_that_crashed_ends_as_if_it_had_not(kind, number, tmp_path, monkey
     assert same_weights(tmp_path / "whole", tmp_path / "broken") and same_logs(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_a_resume_plays_other_episodes_where_no_state_was_saved():
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_resume_plays_other_episodes_where_no_state_was_saved(done):
     """Here it begins between two iterations at which the environments are made again."""
     played = set()
 
@@ -190,13 +214,13 @@ def test_a_resume_plays_other_episodes_where_no_state_was_saved():
             return super().step(action)
 
     make_envs = partial(make_from_factory, Opaque)
-    for it in train_overlapped(configuration(3, checkpoint_every=2), make_envs, assemble):
+    for it in train_overlapped(configuration(done, checkpoint_every=2), make_envs, assemble):
         state = it.snapshot()
     before = set(played)
     played.clear()
-    for _ in train_overlapped(configuration(4, checkpoint_every=2), make_envs, assemble, state=state):
+    for _ in train_overlapped(configuration(done + 1, checkpoint_every=2), make_envs, assemble, state=state):
         pass
-    assert len(before) == 8 and len(played) == 4 and not before & played
+    assert len(before) == {1: 4, 3: 8}[done] and len(played) == 4 and not before & played
 
 
 def test_sigterm_saves_the_iteration_and_the_rollout_in_flight(tmp_path, monkeypatch):
@@ -240,8 +264,35 @@ def test_environments_are_closed_when_a_rollout_in_flight_has_ended(monkeypatch)
         closed.get()
     training.close()
     assert closed.empty()
+    waiting = [thread for thread in threading.enumerate() if thread.name.startswith("overlap")]
+    assert len(waiting) == 2 and all(thread.daemon for thread in waiting), "the process would wait for the step"
     go_on.set()
     assert [closed.get(timeout=60) for _ in range(4)] == [False] * 4
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_environments_are_closed_when_training_ends(refused):
+    """By the thread that trained, if no step is in flight; also where the network cannot be used."""
+    made, closed = [], []
+
+    class Counted(Probe):
+        def __init__(self):
+            made.append(self)
+
+        def close(self):
+            closed.append((self, threading.current_thread()))
+
+    def make_agent(spec, cfg):
+        agent = assemble(spec, cfg)
+        if refused:
+            agent.register_buffer("mean", torch.zeros(1))
+        return agent
+
+    with pytest.raises(UsageError) if refused else nullcontext():
+        for _ in train_overlapped(configuration(2), partial(make_from_factory, Counted), make_agent):
+            pass
+    assert made and all(any(env is other for other, _ in closed) for env in made)
+    assert {thread for _, thread in closed} == {threading.current_thread()}
 
 
 def test_a_fault_of_an_environment_in_the_thread_ends_the_run(tmp_path, capsys):

@@ -11,7 +11,9 @@ from proximo.config import Config
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
+from proximo.on_torch.compile.compiled import Compiler, compile_collect
 from proximo.on_torch.loss import ppo_loss
+from proximo.on_torch.rollout_groups import collect_in_groups
 from proximo.on_torch.setup import set_up
 from proximo.problems import config_problems
 from proximo.variants import SelfPlay
@@ -43,6 +45,7 @@ class Turns:
     def receive(self, group):
         step = self.parts[group].step(self.sent.pop(group))
         self.raw.append((step.obs.copy(), step.reward.copy()))
+        torch.set_grad_enabled(True)  # as an environment of a user may
         return step
 
     def close(self):
@@ -82,6 +85,7 @@ KINDS = {
     "masked next-step": {"env_id": PROBE.format("Masked"), "autoreset": "next-step"},
     "privileged": {"env_id": PROBE.format("DictObs"), "critic_obs": "vector"},
     "continuous": {"env_id": PROBE.format("Swinging"), "distribution": "gsde", "sde_sample_freq": 3},
+    "metrics": {"env_id": "tests.envs.test_info_metrics:Succeeds-v0", "info_metrics": ("is_success", "force")},
 }
 
 
@@ -101,6 +105,8 @@ def test_every_row_is_that_of_the_plain_rollout(kind):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     pairs = zip(*(finished_episodes(played.episode, played.rollout.valid.numpy(), 0)[0][:4] for played in (plain, grouped)))
     assert all(np.allclose(one, other) for one, other in pairs)
+    assert plain.metrics == pytest.approx(grouped.metrics) and set(plain.metrics) == {
+        f"charts/{name}" for name in KINDS[kind].get("info_metrics", ())}
 
 
 def test_statistics_count_the_steps_in_the_order_of_the_groups():
@@ -129,6 +135,26 @@ def test_statistics_count_the_steps_in_the_order_of_the_groups():
         returns[part] = returns[part] * cfg.gamma + reward
         returns[part][setup.storage.arrays["terminated"][t, part] | setup.storage.arrays["truncated"][t, part]] = 0
     np.testing.assert_allclose(played.carry.statistics.running, returns)
+    assert returns.any() and not setup.carry.statistics.running.any(), "the carry that a rollout began with has changed"
+
+
+@pytest.mark.parametrize("kind", ["masked", "lstm"])
+def test_acting_is_compiled_for_the_rows_of_one_group(kind):
+    """The tensors of the example against those of every call."""
+    cfg = configuration(G, **{"masked": {"env_id": PROBE.format("Masked"), "recurrent": "gru"}, "lstm": KINDS["lstm"]}[kind])
+    setup = set_up(cfg, Turns, assemble, ppo_loss, None)
+    examples, calls = [], []
+
+    def compile_nothing(function, example, name):
+        examples.append([(x.shape, x.stride(), x.dtype) for x in example])
+        return lambda *given: calls.append([(x.shape, x.stride(), x.dtype) for x in given]) or function(*given)
+
+    play = compile_collect(collect_in_groups, setup.agent, setup.adam.weights, setup.storage, setup.carry, cfg,
+                           Compiler(compile_nothing, lambda: None, False, True, fuses_steps=True))
+    with torch.no_grad():
+        noise = setup.agent.head.noise(torch.Generator(), T, N)
+    play(setup.envs, setup.normalizer, setup.carry, setup.storage, noise)
+    assert len(examples) == 1 and len(calls) == T * G and all(call == examples[0] for call in calls)
 
 
 def test_any_timing_and_a_crash_give_the_same_weights(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from proximo.errors import EnvError, UsageError
 from proximo.on_torch import distributed, setup
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.compile.aot_cache import describe_layout
+from proximo.on_torch.compile.compiled import Compiler
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import first_carry, make_storage, seeded_agent, set_up
@@ -293,3 +294,16 @@ def test_another_default_device_is_refused():
     """Tensors of the loop would be on it."""
     with torch.device("meta"), pytest.raises(UsageError, match="The default device of torch is meta"):
         next(proximo.iterations(Config(env_id="CartPole-v1")))
+
+
+@pytest.mark.parametrize(("fields", "names"), [
+    ({}, {"acting", "the minibatch step"}), ({"recurrent": "lstm"}, {"acting"})])
+def test_a_compiler_gets_acting_and_the_minibatch_step(fields, names, monkeypatch, caplog):
+    """A recurrent agent learns from segments whose lengths change: it is said that its step is not compiled."""
+    given = set()
+    compiler = Compiler(lambda function, example, name: given.add(name) or function, lambda: None, False, True)
+    monkeypatch.setattr(setup, "usable_compiler", lambda cfg, agent, device: compiler)
+    made = set_up(Config(num_envs=4, num_steps=8, total_timesteps=32, threads=1, **fields).resolved(), make_gym, assemble,
+                  ppo_loss, None)
+    made.envs.close()
+    assert given == names and ("--compile compiles acting only" in caplog.text) == bool(fields)

@@ -1,5 +1,6 @@
 """Evaluation during training: it changes nothing, is exact on resume, and keeps the best model."""
 
+import re
 import shutil
 
 import gymnasium as gym
@@ -54,6 +55,9 @@ def test_every_crossing_of_the_steps_is_evaluated_and_the_best_model_is_kept(run
         i for i, mean in found.items() if mean == highest)
     played = proximo.evaluate(run / "model-best", episodes=3, seed=1)
     assert np.mean(played.returns) == pytest.approx(best["return_mean"])
+    last, played = rows(run, "metrics.csv")[-1], proximo.evaluate(run / "model", episodes=3, seed=1)
+    assert [float(last[f"eval/{name}"]) for name in ("return_mean", "return_std", "length_mean")] == pytest.approx(
+        [np.mean(played.returns), np.std(played.returns), np.mean(played.lengths)])
     assert main(["eval", str(run), "--best", "--episodes", "3", "--seed", "1", "--deterministic"]) == 0
     assert f"{highest:.2f}" in capsys.readouterr().out
     assert main(["eval", str(run / "model"), "--best"]) == 2
@@ -89,6 +93,18 @@ def test_a_better_model_of_an_earlier_process_stays(tmp_path, monkeypatch):
     assert evaluations(tmp_path / "run")[20] == 1.0
     after = weights(tmp_path / "run" / "model-best")
     assert all(np.array_equal(kept[name], after[name]) for name in kept)
+
+
+def test_a_best_model_that_cannot_be_read_is_replaced(tmp_path, monkeypatch, capsys):
+    """Its mean is not known: the next evaluation finds the best model, however low its mean is."""
+    run = tmp_path / "run"
+    train(run, "--eval-every", "320")
+    for file in (run / "model-best").iterdir():
+        file.write_bytes(b"damaged")
+    monkeypatch.setattr("proximo.runs.evaluation.play_in_new_envs", lambda *_, **__: proximo_evaluation(1.0))
+    assert main(["resume", str(run), "--total-timesteps", "640"]) == 0
+    assert load_tree(run / "model-best")["best"]["iteration"] == 20
+    assert re.search(r"model-best cannot be read \(.*The best model is looked for again from here on", capsys.readouterr().err)
 
 
 def test_a_best_model_that_a_resume_has_not_trained_yet_is_set_aside(tmp_path, monkeypatch, capsys):
@@ -264,12 +280,18 @@ def test_what_eval_env_kwargs_cannot_be(tmp_path, words, sentence, capsys):
 
 
 def test_a_best_model_of_other_evaluations_is_set_aside(tmp_path, caplog):
-    """Its mean of 3 per step could never be reached by evaluations with 0.5; without evaluations, the arguments go too."""
+    """Its mean of 3 per step could never be reached by evaluations with 0.5; without evaluations, the arguments go too.
+
+    All models of one kind of evaluation have the same mean: the newest is the best one.
+    """
     fields = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "eval_every": 32}
     run = proximo.train(env=Bonus, eval_env_kwargs={"reward": 3.0}, total_timesteps=64, run_dir=str(tmp_path / "run"), **fields)
     proximo.resume(run, env=Bonus, total_timesteps=96, eval_env_kwargs={"reward": 0.5})
     best, old = (load_tree(run / name)["best"] for name in ("model-best", "model-best.old"))
     assert (best["iteration"], best["eval_env_kwargs"], old["eval_env_kwargs"]) == (3, ["reward=0.5"], ["reward=3.0"])
+    assert old["iteration"] == 2
     assert "model-best was evaluated with other eval_env_kwargs. It was renamed to model-best.old" in caplog.text
-    proximo.resume(run, env=Bonus, total_timesteps=128, eval_every=0)
+    proximo.resume(run, env=Bonus, total_timesteps=128, eval_env_kwargs={"reward": 0.25})
+    assert load_tree(run / "model-best.old")["best"]["eval_env_kwargs"] == ["reward=0.5"]
+    proximo.resume(run, env=Bonus, total_timesteps=160, eval_every=0)
     assert rows(run, "metrics.csv")[-1]["eval/return_mean"] == ""

@@ -143,6 +143,27 @@ def test_a_mask_that_allows_nothing():
     assert masks.read(0, None, {}, over=False) and masks.rows.all()
 
 
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+def test_the_last_observation_may_allow_nothing(mode, truncated):
+    """Whether the episode terminates or is truncated there: no action follows."""
+    class Ends(Probe):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {"action_mask": np.array([1, 0])}
+
+        def step(self, action):
+            observation, reward, over, *_ = super().step(action)
+            return observation, reward, over and not truncated, over and truncated, {"action_mask": np.array([not over, 0])}
+
+    envs, begun = GymEnvs(Ends, [1, 2], "Ends", mode), 0
+    envs.reset()
+    for _ in range(10):
+        step = envs.step(np.zeros(2, int))
+        begun += step.first.all()
+        assert (step.mask == [True, (step.terminated | step.truncated)[0] and mode == "next-step"]).all()
+    assert begun == 2
+
+
 def test_what_helps_if_nothing_is_allowed_is_in_the_message():
     """Of a state without a way out, which the environment has not ended, or in which it begins."""
     class DeadEnd(Probe):
