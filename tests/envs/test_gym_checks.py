@@ -1,5 +1,6 @@
 """Environments that deviate a little are converted with one warning; those that end processes or hang are faults."""
 
+import ctypes
 import logging
 import os
 import re
@@ -453,6 +454,20 @@ def test_rewards_beyond_float32_are_faults(reward):
 class Slow(gym.Env):
     def close(self):
         time.sleep(60)
+
+
+@pytest.mark.parametrize("follows", [None, RuntimeError("no compiled object yet")])
+def test_a_limit_that_native_code_ignores_is_told_all_the_same(follows, monkeypatch):
+    """ctypes prints what a callback raises, and continues. numba compiles in one, and then raised an error of its own."""
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
+    callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(9))
+    begin = time.monotonic()
+    with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
+        callback()
+        if follows:
+            raise follows
+    assert time.monotonic() - begin < 8 and ignored == [EnvError]
 
 
 def test_time_limits(monkeypatch):
