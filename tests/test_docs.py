@@ -1,10 +1,12 @@
 """What README.md and docs/ promise: code that runs, links that lead somewhere, commands that exist."""
 
+import ast
 import json
 import re
 import shlex
 import shutil
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -42,6 +44,20 @@ OTHER_PROGRAMS = {"diff", "export", "pre-commit", "python3", "ray", "torchrun", 
 def blocks(page: Path, language: str) -> list[str]:
     found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.S | re.M)
     return [text for name, text in found if name == language]
+
+
+def indented(page: Path) -> list[str]:
+    """Return the indented blocks of a page. Markdown joins those between which there are empty lines only."""
+    found = re.findall(r"(?:\A|\n\n)((?:    .*\n|\n)+)", page.read_text())
+    return [textwrap.dedent(text) for text in found if text.strip()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_indented_file_of_a_page_is_python_to_its_end(page):
+    """A command that stood below it was part of the block, and of what a reader copied."""
+    for text in indented(page):
+        if re.match(r"# \w+\.py\n", text.lstrip("\n")):
+            ast.parse(text)
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
@@ -370,6 +386,13 @@ def test_the_simulator_of_the_page_trains_and_is_compared_with_the_rule(tmp_path
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_files_that_a_page_names_exist(page):
+    """The table of promises named a test by a path that it no longer had."""
+    named = re.findall(r"\b(?:tests|tools|examples|benchmarks)/[\w/.-]*\w\.(?:py|toml)\b", page.read_text())
+    assert [one for one in named if not (ROOT / one).exists()] == []
 
 
 def anchors(page: Path) -> set[str]:

@@ -37,7 +37,7 @@ def with_image_settings(env: gym.Env, settings: ImageSettings, name: str) -> gym
         name: Of the environment, for messages.
 
     Raises:
-        UsageError: A setting needs images and the observations are none, or they have several.
+        UsageError: A setting needs images and the observations are none, or they have several; or OpenCV is missing.
     """
     if settings.frame_skip > 1:
         env = RepeatAction(env, settings.frame_skip)
@@ -78,7 +78,7 @@ def _with_changed_images(env: gym.Env, settings: ImageSettings, name: str) -> gy
         env = GrayscaleObservation(env, keep_dim=True)
     if settings.resize is not None:
         _check_image(env, "resize", (1, 3, 4), name)
-        env = ResizeObservation(env, (settings.resize, settings.resize))
+        env = _resized(env, settings.resize)
     if settings.frame_stack > 1:
         if not isinstance(env.observation_space, spaces.Box) or not env.observation_space.shape:
             masked = isinstance(env.observation_space, spaces.Dict) and "action_mask" in env.observation_space.spaces
@@ -93,6 +93,14 @@ def _with_changed_images(env: gym.Env, settings: ImageSettings, name: str) -> gy
                              f"{env.observation_space.shape}, in which the channels cannot be told from the columns. "
                              "Stack fewer frames, or use --grayscale or --resize.")
     return env
+
+
+def _resized(env: gym.Env, side: int) -> gym.Env:
+    try:
+        return ResizeObservation(env, (side, side))
+    except gym.error.DependencyNotInstalled as error:
+        raise UsageError(f"resize={side} needs OpenCV, which is not installed. Install it (pip install "
+                         "opencv-python-headless), or leave --resize out.") from error
 
 
 def check_repeats(env: gym.Env, name: str) -> None:

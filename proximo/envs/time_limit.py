@@ -73,11 +73,12 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 @contextmanager
 def _alarm(seconds: float, what: str) -> Iterator[None]:
     begin = time.monotonic()
-    due = begin + seconds
+    due, ended = begin + seconds, False
 
     def end(number: int, frame: FrameType | None) -> None:
-        nonlocal due
+        nonlocal due, ended
         if (now := time.monotonic()) <= due + MOST_SECONDS:
+            ended = True
             raise EnvError(overdue(what, seconds))
         due = now + seconds
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -90,6 +91,12 @@ def _alarm(seconds: float, what: str) -> Iterator[None]:
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+        if ended:
+            raise EnvError(overdue(what, seconds))  # the block, or native code that called Python, has caught it
+    except Exception as error:
+        if ended and not isinstance(error, EnvError):  # what follows where native code has ignored the EnvError
+            raise EnvError(overdue(what, seconds)) from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -134,9 +134,11 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
         pictures = frames(player, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
+            given = "render_mode=rgb_array" in model.cfg.env_kwargs
             raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array, or its render() "
-                             "returns None. It must return an array (H, W, 3) of uint8. If what makes it takes a "
-                             "render_mode, as games of PettingZoo do, add --env-kwargs render_mode=rgb_array.")
+                             "returns None. It must return an array (H, W, 3) of uint8." + ("" if given else
+                             " If what makes it takes a render_mode, as games of PettingZoo do, add --env-kwargs "
+                             "render_mode=rgb_array."))
         write_video(chain([first], pictures), out, envs.render_fps or 30)
 
 

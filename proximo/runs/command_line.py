@@ -1,5 +1,6 @@
 """How this process was started, and words of other commands, as a user can paste them into a shell."""
 
+import math
 import multiprocessing
 import os
 import shlex
@@ -14,11 +15,22 @@ def pasted(*words: object) -> str:
     return join([f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word) for word in words])
 
 
+def torchrun_words() -> list[str]:
+    """Return the words that start as many processes as there are now; [] for one. HEAD is one of several nodes."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    if size == 1:
+        return []
+    if local_size == size:
+        return ["torchrun", "--standalone", f"--nproc_per_node={size}"]
+    return ["torchrun", f"--nnodes={math.ceil(size / local_size)}", f"--nproc_per_node={local_size}",
+            "--rdzv-backend=c10d", "--rdzv-endpoint=HEAD:29400"]
+
+
 def command_line() -> str:
     """Return `proximo train ...` or `python script.py ...`, behind torchrun if it was; "" in a notebook."""
     program, *words = sys.argv or [""]
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    start = ["torchrun", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    start = torchrun_words()
     if Path(program).name in ("proximo", "proximo.exe") or Path(program).parts[-2:] == ("proximo", "__main__.py"):
         return shlex.join([*start, *(["-m"] if start else []), "proximo", *words])
     if not program.endswith(".py") or Path(program).name == "ipykernel_launcher.py":

@@ -135,6 +135,17 @@ def test_a_video_of_what_draws_nothing_does_not_end_the_run(tmp_path, capsys):
     assert "add --env-kwargs render_mode=rgb_array." in told
 
 
+def test_who_gave_a_render_mode_is_not_told_to_give_it(tmp_path, monkeypatch, capsys):
+    """The function of this file takes the argument, and its environment draws nothing all the same."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.py").write_text("from tests.support.probes import Acting\n\n\n"
+                                       "def make_env(render_mode=None):\n    return Acting()\n")
+    assert train(tmp_path / "run", "--env-file", "blank.py:make_env", "--env-kwargs", "render_mode=rgb_array") == 0
+    capsys.readouterr()
+    assert main(["watch", str(tmp_path / "run"), "--allow-import", "blank.py", "--out", "a.mp4"]) == 2
+    assert capsys.readouterr().err.endswith("It must return an array (H, W, 3) of uint8.\n")
+
+
 def test_annealing_is_logged(tmp_path):
     train(tmp_path / "run")
     rates = [float(row["charts/learning_rate"]) for row in rows(tmp_path / "run", "metrics.csv")]

@@ -1,5 +1,6 @@
 """Environments that deviate a little are converted with one warning; those that end processes or hang are faults."""
 
+import ctypes
 import logging
 import os
 import re
@@ -97,7 +98,7 @@ def track(envs, steps=12):
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(("how", "words"), [
-    ("list", "observation is a list"), ("float64", "observation has dtype float64"), ("array", "rewards are arrays")])
+    ("list", "observation has the type list"), ("float64", "observation has dtype float64"), ("array", "rewards are arrays")])
 def test_what_loses_no_number_is_converted_with_one_warning(how, words, workers, odd, caplog):
     """The steps equal those of the environment that returns the right types."""
     warn_once.cache_clear()
@@ -199,14 +200,14 @@ MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
 
 
 @pytest.mark.parametrize(("space", "given", "said"), [
-    (spaces.Dict({"x": UNIT}), None, "observation is a NoneType; its space requires a dict"),
-    (UNIT, None, "observation is a NoneType; its space requires an array of float32 with shape (2,)"),
-    (spaces.Dict({"x": UNIT}), "x", "observation is a str; its space requires a dict"),
-    (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] is a int; its space requires a dict"),
-    (spaces.Tuple([UNIT]), 3, "observation is a int; its space requires a tuple"),
-    (spaces.Tuple([UNIT, UNIT]), {"a": 1, "b": 2}, "observation is a dict; its space requires a tuple"),
+    (spaces.Dict({"x": UNIT}), None, "observation has the type NoneType; its space requires a dict"),
+    (UNIT, None, "observation has the type NoneType; its space requires an array of float32 with shape (2,)"),
+    (spaces.Dict({"x": UNIT}), "x", "observation has the type str; its space requires a dict"),
+    (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] has the type int; its space requires a dict"),
+    (spaces.Tuple([UNIT]), 3, "observation has the type int; its space requires a tuple"),
+    (spaces.Tuple([UNIT, UNIT]), {"a": 1, "b": 2}, "observation has the type dict; its space requires a tuple"),
     (MASKED, {"x": np.zeros(2, np.float32)}, "observation has no key 'action_mask'"),
-    (MASKED, None, "observation is a NoneType; its space requires a dict")])
+    (MASKED, None, "observation has the type NoneType; its space requires a dict")])
 def test_observations_of_another_structure_are_named(space, given, said):
     """And not an exception of the code that reads them."""
     class Other(Plain):
@@ -454,6 +455,20 @@ def test_rewards_beyond_float32_are_faults(reward):
 class Slow(gym.Env):
     def close(self):
         time.sleep(60)
+
+
+@pytest.mark.parametrize("follows", [None, RuntimeError("no compiled object yet")])
+def test_a_limit_that_native_code_ignores_is_told_all_the_same(follows, monkeypatch):
+    """ctypes prints what a callback raises, and continues. numba compiles in one, and then raised an error of its own."""
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
+    callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(9))
+    begin = time.monotonic()
+    with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
+        callback()
+        if follows:
+            raise follows
+    assert time.monotonic() - begin < 8 and ignored == [EnvError]
 
 
 def test_time_limits(monkeypatch):

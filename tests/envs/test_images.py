@@ -1,6 +1,7 @@
 """Image settings of any Gymnasium environment against Gymnasium's own wrappers and against loops by hand."""
 
 import json
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -86,6 +87,32 @@ def test_gray_small_and_stacked_equals_gymnasiums_wrappers():
     for _ in range(6):
         assert np.array_equal(one, other) and one.dtype == np.uint8
         one, other = mine.step(0)[0], theirs.step(0)[0]
+
+
+WITHOUT_OPENCV = """
+import sys
+
+import gymnasium
+import numpy as np
+
+sys.modules["cv2"] = None
+
+
+class Pictures(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (20, 24, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+"""
+
+
+def test_sizes_need_opencv_and_say_so(tmp_path, monkeypatch, capfd):
+    """Only extras such as atari install it; Gymnasium's error ended train and check-env with a traceback."""
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    (tmp_path / "pictures.py").write_text(WITHOUT_OPENCV)
+    for command in ("check-env", "train"):
+        assert main([command, "--env-file", str(tmp_path / "pictures.py"), "--resize", "12"]) == 2
+        said = "".join(capfd.readouterr())
+        assert "resize=12 needs OpenCV, which is not installed. Install it (pip install opencv-python-headless)" in said
+        assert "Traceback" not in said
 
 
 def test_a_stack_whose_channels_would_be_taken_for_columns_is_refused():

@@ -44,6 +44,16 @@ def test_several_processes_are_started_by_torchrun(monkeypatch):
     assert command_line() == "torchrun --standalone --nproc_per_node=2 my.py"
 
 
+def test_several_nodes_need_an_address_in_place_of_standalone(monkeypatch):
+    """With --standalone, the line would start all processes on one machine. A last node may have fewer of them."""
+    monkeypatch.setattr(sys, "argv", ["my.py"])
+    for size, local, nodes in ((4, 2, 2), (5, 2, 3), (2, 1, 2)):
+        monkeypatch.setenv("WORLD_SIZE", str(size))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
+        assert command_line() == (f"torchrun --nnodes={nodes} --nproc_per_node={local} --rdzv-backend=c10d "
+                                  "--rdzv-endpoint=HEAD:29400 my.py")
+
+
 @pytest.mark.parametrize(("variables", "words"), [
     ({"RANK": "1"}, "RANK is set in the environment, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are not"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set in the environment"),

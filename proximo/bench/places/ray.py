@@ -87,8 +87,9 @@ class RayPlace:
                      log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, OverflowError, RuntimeError) as error:
             raise UsageError(f"Ray could not be reached or started{f' at {address}' * bool(address)}: "
-                             f"{first_line(error)}. Give --address HOST:PORT of the head of a cluster, or "
-                             "leave it out to use this machine.") from error
+                             f"{first_line(error)}. Give --address HOST:PORT of the head of a cluster, with its token "
+                             "if it has one (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or leave it out to use this "
+                             "machine.") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
 

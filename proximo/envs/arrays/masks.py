@@ -58,7 +58,7 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
 def mask_in(observation: Any) -> Any:
     """Return the key `action_mask` of a Dict observation; AnswerError if it has none."""
     if not hasattr(observation, "keys"):
-        raise AnswerError(f"observation is a {type(observation).__name__}; its space requires a dict")
+        raise AnswerError(f"observation has the type {type(observation).__name__}; its space requires a dict")
     if "action_mask" not in observation:
         raise AnswerError("observation has no key 'action_mask'")
     return observation["action_mask"]

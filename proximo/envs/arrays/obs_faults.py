@@ -18,7 +18,7 @@ def space_layout(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype]:
 def leaf_fault(space: spaces.Space[Any], value: Any, where: str) -> str:
     """Return what is wrong with a nested observation (shape, dtype, choices outside of a space), or an empty string."""
     if structure := _wanted_structure(space, value):
-        return f"{where} is a {type(value).__name__}; its space requires a {structure}"
+        return f"{where} has the type {type(value).__name__}; its space requires a {structure}"
     if isinstance(space, spaces.Dict):
         missing = [name for name in space.spaces if name not in value]
         if missing:
@@ -59,7 +59,7 @@ def choice_fault(space: spaces.Space[Any], value: np.ndarray, where: str) -> str
 def array_fault(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str) -> str:
     """Return what is wrong with the shape or dtype of an array, or an empty string."""
     if not isinstance(value, np.ndarray | np.generic):
-        return f"{where} is a {type(value).__name__}; its space requires an array of {dtype} with shape {shape}"
+        return f"{where} has the type {type(value).__name__}; its space requires an array of {dtype} with shape {shape}"
     if value.shape != shape:
         return f"{where} has shape {value.shape}; its space requires {shape}"
     if value.dtype != dtype:

@@ -19,7 +19,7 @@ from proximo.envs.machine.cores import usable_cores
 from proximo.errors import FilesError, UsageError, one_line, warn
 from proximo.facts import type_problems
 from proximo.processes import world_from_environment
-from proximo.runs.command_line import command_line, pasted
+from proximo.runs.command_line import command_line, pasted, torchrun_words
 from proximo.runs.folder.files import POPULATION_FILE, is_folder, read_json
 from proximo.runs.folder.records import RunFile
 from proximo.runs.folder.version_0_1 import present_fields
@@ -71,10 +71,9 @@ def resume_command(folder: Path, cfg: Config, program: str = "") -> str:
         cfg: The configuration.
         program: The file of the program that trains it by run_program(); "": the command `proximo` does.
     """
-    processes = world_from_environment().size
     words = [program] if program else ["proximo"]
-    if processes > 1:
-        words = ["torchrun", "--standalone", f"--nproc_per_node={processes}", *(() if program else ("-m",)), *words]
+    if start := torchrun_words():
+        words = [*start, *(() if program else ("-m",)), *words]
     elif program:
         words = ["python", program]
     return pasted(*words, "resume", folder, *import_flags(cfg))

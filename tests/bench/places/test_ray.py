@@ -90,8 +90,9 @@ def test_one_machine_needs_no_set_up_and_a_signal_ends_everything(tmp_path):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:6379", "127.0.0.1:99999999"])
 def test_an_address_without_a_cluster_is_told_at_once(address):
-    """Ray itself would try for minutes."""
+    """Ray itself would try for minutes. Its error does not say that the cluster may want a token."""
     begin = time.monotonic()
-    with pytest.raises(UsageError, match=f"could not be reached or started at {address}: .* Give --address HOST:PORT"):
+    with pytest.raises(UsageError, match=f"could not be reached or started at {address}: .* Give --address HOST:PORT .*"
+                                         "with its token if it has one .RAY_AUTH_MODE=token, RAY_AUTH_TOKEN."):
         RayPlace(Where(on="ray", address=address))
     assert time.monotonic() - begin < 15

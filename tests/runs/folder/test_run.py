@@ -82,6 +82,14 @@ def test_the_line_of_a_program_can_be_pasted(program, processes, monkeypatch):
     assert shlex.split(line) == [*start, program, "resume", "runs/a b"]
 
 
+def test_the_line_of_a_run_on_several_nodes_names_them(monkeypatch):
+    """It began with torchrun --standalone, which starts all processes on one machine."""
+    for name, value in (("RANK", 1), ("WORLD_SIZE", 8), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 4)):
+        monkeypatch.setenv(name, str(value))
+    assert Run(Path("a"), Config(), "ppo").resume_line == (
+        "torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint=HEAD:29400 -m proximo resume a")
+
+
 def test_a_program_that_is_a_flag_of_python_is_no_line_to_paste():
     assert Run(Path("a"), Config(), "ppo", "python -m evil resume RUN").resume_line.startswith("the program that started it")
 
