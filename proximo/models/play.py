@@ -134,12 +134,18 @@ def record_video(model: Model, parts: Parts, out: Path, deterministic: bool = Tr
         pictures = frames(player, envs, deterministic, seed, max_frames, episodes)
         first = next(pictures, None)
         if first is None:
-            given = "render_mode=rgb_array" in model.cfg.env_kwargs
-            raise UsageError(f"{model.cfg.env_id} cannot be drawn: it has no render_mode rgb_array, or its render() "
-                             "returns None. It must return an array (H, W, 3) of uint8." + ("" if given else
-                             " If what makes it takes a render_mode, as games of PettingZoo do, add --env-kwargs "
-                             "render_mode=rgb_array."))
+            raise UsageError(f"{model.cfg.env_id} cannot be drawn: {_why_not_drawn(model, envs)}")
         write_video(chain([first], pictures), out, envs.render_fps or 30)
+
+
+def _why_not_drawn(model: Model, envs: VecEnv) -> str:
+    if envs.play == "inside":
+        return ("an environment in JAX needs the functions render_init, render_image and render_close, and "
+                "render_image must return the canvas and an array (H, W, 3) of uint8.")
+    why = "it has no render_mode rgb_array, or its render() returns None. It must return an array (H, W, 3) of uint8."
+    given = "render_mode=rgb_array" in model.cfg.env_kwargs
+    return why if given else (f"{why} If what makes it takes a render_mode, as games of PettingZoo do, add "
+                                   "--env-kwargs render_mode=rgb_array.")
 
 
 def pick_episode(model: Model, parts: Parts, best: bool, episodes: int, deterministic: bool, seed: int) -> range:

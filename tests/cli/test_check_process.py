@@ -62,6 +62,7 @@ def test_what_ends_or_stops_the_process_is_an_environment_fault(how, words, tmp_
     seen = capfd.readouterr()
     assert code == 3 and words in seen.out and seen.out.count("WRONG") == 1, seen
     assert "Traceback" not in seen.err and ("is supported" in seen.out) == (how != "import")
+    assert "Training would stop there too" in seen.out and ("Fix the environment" in seen.out) != ("Increase --env-timeout" in seen.out)
 
 
 def test_a_process_that_outlives_the_environment_is_not_waited_for(tmp_path, capfd):

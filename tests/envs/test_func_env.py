@@ -9,7 +9,9 @@ import pytest
 from gymnasium import spaces
 
 import proximo
+from proximo.catalog import parts_of
 from proximo.errors import EnvError, UsageError
+from proximo.models.play import record_video
 from tests.support.runs import same_weights
 
 jax = pytest.importorskip("jax")
@@ -273,6 +275,15 @@ def test_pictures_are_of_the_first_environment(tmp_path):
         pure = func_env.FuncPure(other, 1)
         assert pure.render(func_env.FuncState(inner=np.zeros(1), running=None, key=None)) is None
         pure.close()
+
+
+def test_a_video_without_pictures_names_the_functions(tmp_path):
+    """It spoke of render() and render_mode, which functions of JAX do not have."""
+    make_envs = func_env.from_func_env(Walk(), 9)
+    run = proximo.train("ppo", make_envs=make_envs, env_id="Walk-v0", framework="jax", run_dir=tmp_path / "run", threads=1, **TOLD)
+    parts = parts_of("ppo", "torch")._replace(make_envs=make_envs, rows_per_game=lambda cfg: 1)
+    with pytest.raises(UsageError, match="Walk-v0 cannot be drawn: an environment in JAX needs the functions render_init, render_image"):
+        record_video(proximo.load(run), parts, tmp_path / "video.gif")
 
 
 @pytest.mark.parametrize(("change", "limit", "said"), [

@@ -32,8 +32,9 @@ class Seen(NamedTuple):
 
 
 def failure(what: str) -> Finding:
-    """Return the finding of an environment that fails."""
-    return Finding(False, what, "Fix the environment: training would stop there too.", ends=True)
+    """Return the finding of an environment that fails. One that is too slow has advice of its own."""
+    fix = "" if "Increase --env-timeout" in what else "Fix the environment. "
+    return Finding(False, what, f"{fix}Training would stop there too.", ends=True)
 
 
 def row_findings(one: VecEnv, two: VecEnv, other: VecEnv) -> Iterator[Finding]:
