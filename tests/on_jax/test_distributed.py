@@ -229,7 +229,7 @@ def test_counts_of_processes_are_added_up_and_other_metrics_averaged(monkeypatch
     assert found.episode.finished.sum() == 8 and found.valid.tolist() == [4] * 4
 
 
-def test_ranks_shuffle_and_draw_noise_of_their_own(monkeypatch):
+def test_ranks_shuffle_and_draw_noise_of_their_own():
     """In an update from the same rollout: otherwise rows with the same number would meet on all ranks."""
     from proximo.on_jax import train_step
     from proximo.on_jax.assemble import assemble
@@ -243,14 +243,13 @@ def test_ranks_shuffle_and_draw_noise_of_their_own(monkeypatch):
         drawn.append((minibatches.index.tolist(), minibatches.noise.tolist()))
         return adam, {}
 
-    monkeypatch.setattr(train_step, "update", note)
     cfg = RPO(rpo_alpha=0.5, num_envs=2, num_steps=8, num_minibatches=2, update_epochs=1, total_timesteps=16)
     agent = assemble(Spec((3,), np.dtype(np.float32), Box(-1, 1, (1,))), cfg, make_rpo_head)
     zeros, no = np.zeros((8, 2), np.float32), np.zeros((8, 2), bool)
     rollout = Rollout(obs=np.zeros((8, 2, 3), np.float32), first=no, mask=None, action=zeros[..., None], logprob=zeros,
                       value=zeros, next_value=zeros, reward=zeros, terminated=no, done=no, valid=~no)
     for rank in (0, 0, 1):
-        learn = train_step.make_learn(make_learner(cfg, agent, ppo_loss), lambda rank=rank: rank)
+        learn = train_step.make_learn(make_learner(cfg, agent, ppo_loss)._replace(update=note), lambda rank=rank: rank)
         learn(None, rollout, (), train_step.stream_keys(1), 1)
     one, again, other = drawn
     assert one == again and one[0] != other[0] and one[1] != other[1]
