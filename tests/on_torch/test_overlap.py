@@ -99,15 +99,21 @@ def test_the_divergence_of_the_lag_is_over_valid_rows_and_stays_finite():
     assert kl == pytest.approx(199 / 2)
 
 
-def test_the_lag_is_that_of_allowed_actions_in_valid_rows():
-    """Log-softmax over the allowed logits, row by row in float64; 0 in filler rows."""
-    cfg = replace(configuration(1, env_id="tests.support.probes:Masked-v0", autoreset="next-step"), overlap=False)
+def set_up_and_play(cfg):
+    """Make everything for four environments, and play a rollout of 16 steps."""
     setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
     setup.envs.close()
     torch.manual_seed(0)
     with torch.no_grad():
         noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
-        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+        return setup, setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
+
+
+def test_the_lag_is_that_of_allowed_actions_in_valid_rows():
+    """Log-softmax over the allowed logits, row by row in float64; 0 in filler rows."""
+    cfg = replace(configuration(1, env_id="tests.support.probes:Masked-v0", autoreset="next-step"), overlap=False)
+    setup, played = set_up_and_play(cfg)
+    with torch.no_grad():
         setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))
         logits = setup.agent(played.obs.flatten(0, 1), None, None, ())[0].logits.double().view(16, 4, 3)
     rollout, proximal = with_proximal_logprob(setup.agent, played, 7)
@@ -123,12 +129,8 @@ def test_the_lag_is_that_of_allowed_actions_in_valid_rows():
 def test_the_decoupled_objective():
     """Finite differences of the objective of Hilton et al. (2021), and of the clipped loss of values, row by row in float64."""
     cfg = replace(configuration(1), overlap=False, ent_coef=0.0, vf_coef=0.5, norm_adv="none", clip_coef=0.1)
-    setup = set_up(cfg, make_gym, assemble, ppo_loss, None)
-    setup.envs.close()
-    torch.manual_seed(0)
+    setup, played = set_up_and_play(cfg)
     with torch.no_grad():
-        noise = setup.agent.head.noise(torch.Generator().manual_seed(0), 16, 4)
-        played = setup.collect(setup.envs, setup.normalizer, setup.carry, setup.storage, noise).rollout
         behaviour = played.logprob.flatten().double()
         setup.adam.weights.add_(0.1 * torch.randn_like(setup.adam.weights))  # the policy that the update begins with
         value_before = setup.agent.value(played.obs.flatten(0, 1), None, ()).double()
