@@ -171,13 +171,15 @@ class Signals:
         os._exit(128 + number)
 
     def _leaves(self) -> bool:
-        """Return whether the main thread leaves within LEAVE_SECONDS; those in which it imports do not count."""
-        end = time.monotonic() + LEAVE_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            if self._read(min(left, LOOKS)) == ENDED:
+        """Return whether the main thread leaves within LEAVE_SECONDS; those in which it imports do not count.
+
+        Looks are counted, not time: a busy machine, or one that sleeps, delays both threads.
+        """
+        looks = most = round(LEAVE_SECONDS / LOOKS)
+        while looks > 0:
+            if self._read(LOOKS) == ENDED:
                 return True
-            if self._unbroken.is_inside():
-                end = time.monotonic() + LEAVE_SECONDS
+            looks = most if self._unbroken.is_waiting() else looks - 1
         return False
 
     def _read(self, seconds: float | None) -> Any:

@@ -30,6 +30,7 @@ class Unbroken:
     def __init__(self, mark: Callable[[], None] = lambda: None) -> None:
         self._mark, self._outside, self._sent = mark, _count(sys._getframe()), False
         self._begun = self._end = float("inf")
+        self._sender = threading.Thread()
 
     def begin(self) -> None:
         """Let the time for such work run; the first signal has arrived."""
@@ -48,18 +49,22 @@ class Unbroken:
         if first:
             with suppress(RuntimeError):  # the interrupted code was writing to the same stream
                 warn(f"Stopping when what is being imported is complete (at most {MOST_SECONDS:.0f} s).")
-        threading.Thread(target=self._send_again, args=(number,), daemon=True).start()
+        self._sender = threading.Thread(target=self._send_again, args=(number,), daemon=True)
+        self._sender.start()
         return True
 
-    def is_inside(self) -> bool:
-        """Return whether the main thread does such work."""
+    def is_waiting(self) -> bool:
+        """Return whether the main thread does such work, or has not yet got the signal that waits for it."""
+        return self._sender.is_alive() or self._main_is_inside()
+
+    def _main_is_inside(self) -> bool:
         return self._is_inside(sys._current_frames().get(threading.main_thread().ident or 0))
 
     def _is_inside(self, frame: FrameType | None) -> bool:
         return _count(frame) > self._outside and time.monotonic() < self._end
 
     def _send_again(self, number: int) -> None:
-        while self.is_inside():
+        while self._main_is_inside():
             time.sleep(LOOKS)
         self._mark()
         self._sent = True

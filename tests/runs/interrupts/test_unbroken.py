@@ -15,7 +15,7 @@ from proximo.runs.interrupts.unbroken import TRACER, unbroken_imports
 SLOW = """
 import os, signal, time
 os.kill(os.getpid(), {number})
-time.sleep(0.2)
+time.sleep({seconds})
 whole = True
 """
 
@@ -23,8 +23,8 @@ whole = True
 @pytest.fixture
 def slow(tmp_path, monkeypatch):
     """Return the name of a module that sends a signal to its process while it is imported."""
-    def write(number):
-        (tmp_path / "slow_module.py").write_text(SLOW.format(number=int(number)))
+    def write(number, seconds=0.2):
+        (tmp_path / "slow_module.py").write_text(SLOW.format(number=int(number), seconds=seconds))
         return "slow_module"
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -77,11 +77,14 @@ def test_a_program_that_is_imported_itself_is_interrupted_at_once(tmp_path, monk
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_is_interrupted_after_the_import(number, slow, monkeypatch):
     """The other thread, which ends a process that does not leave, waits for the import too."""
-    monkeypatch.setattr("proximo.runs.interrupts.signals.LEAVE_SECONDS", 0.1)
+    ended = []
+    monkeypatch.setattr("proximo.runs.interrupts.signals.os._exit", ended.append)
+    monkeypatch.setattr("proximo.runs.interrupts.signals.LEAVE_SECONDS", 0.5)
     with Signals() as signals:
         with pytest.raises(KeyboardInterrupt):
-            import_and_wait(slow(number))
+            import_and_wait(slow(number, seconds=1.0))
         assert signals.received == number and sys.modules["slow_module"].whole
+    assert ended == []
 
 
 def test_one_signal_in_an_iteration_is_one_signal(slow):
@@ -104,8 +107,11 @@ def test_a_program_is_not_ended_by_one_interrupt(monkeypatch, caplog):
             monkeypatch.setattr(signals, "_note", None)
             signal.signal(signal.SIGINT, lambda *_: None)  # native code: nothing is raised
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)
-        assert ended == [130] * ends_process and "Interrupt again" in caplog.text
+            deadline = time.monotonic() + 10
+            while not (ended or "Interrupt again" in caplog.text) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        assert ended == [130] * ends_process and ("Interrupt again" in caplog.text) != ends_process
+        caplog.clear()
 
 
 def test_another_thread_is_left_alone():
