@@ -462,13 +462,13 @@ def test_a_limit_that_native_code_ignores_is_told_all_the_same(follows, monkeypa
     """ctypes prints what a callback raises, and continues. numba compiles in one, and then raised an error of its own."""
     ignored = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
-    callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(9))
+    callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(60))
     begin = time.monotonic()
     with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
         callback()
         if follows:
             raise follows
-    assert time.monotonic() - begin < 8 and ignored == [EnvError]
+    assert time.monotonic() - begin < 30 and ignored == [EnvError]
 
 
 def test_time_limits(monkeypatch):
@@ -477,7 +477,7 @@ def test_time_limits(monkeypatch):
     assert close_env(Slow(), "Slow") == "close() did not return within 0.2 s"
     with pytest.raises(EnvError, match="x did not return within 0.1 s"), time_limit(0.1, "x"):
         time.sleep(60)
-    assert time.monotonic() - begin < 10 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert time.monotonic() - begin < 30 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_time_in_which_the_process_is_stopped_does_not_count(monkeypatch):

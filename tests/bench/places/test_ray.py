@@ -95,4 +95,4 @@ def test_an_address_without_a_cluster_is_told_at_once(address):
     with pytest.raises(UsageError, match=f"could not be reached or started at {address}: .* Give --address HOST:PORT .*"
                                          "with its token if it has one .RAY_AUTH_MODE=token, RAY_AUTH_TOKEN."):
         RayPlace(Where(on="ray", address=address))
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60

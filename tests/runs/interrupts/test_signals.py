@@ -79,10 +79,11 @@ def test_an_environment_that_fails_after_a_signal_does_not_hide_it(number, advis
 
 
 def test_nothing_is_waited_for_before_the_first_iteration_has_ended(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("proximo.runs.interrupts.signals.GRACE_SECONDS", 90.0)
     monkeypatch.setattr(Faulty, "misbehave", hang(signal.SIGTERM))
     begin = time.monotonic()
     assert train(tmp_path / "run", "--env-id", "tests.support.probes:Faulty_hangs-v0", "--env-kwargs", "at=5") == 143
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert "before the iteration had ended. No checkpoint exists: a resume begins with the first iteration. Resume with" in capsys.readouterr().err
 
 
@@ -99,8 +100,8 @@ def test_native_code_that_never_returns_does_not_keep_the_process(tmp_path):
     time.sleep(1)
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=20)[1]
-    assert process.returncode == 143 and time.monotonic() - begin < 5
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 143 and time.monotonic() - begin < 30
     assert "The newest checkpoint is of iteration 5. Resume with" in said and "Traceback" not in said
 
 

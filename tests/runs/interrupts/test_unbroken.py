@@ -43,7 +43,7 @@ def python_handler():
 
 def import_and_wait(name):
     module = importlib.import_module(name)
-    time.sleep(5)
+    time.sleep(60)
     return module
 
 
@@ -51,7 +51,7 @@ def test_an_import_is_not_broken_and_the_interrupt_follows(slow):
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt), unbroken_imports():
         import_and_wait(slow(signal.SIGINT))
-    assert sys.modules["slow_module"].whole and time.monotonic() - begin < 3
+    assert sys.modules["slow_module"].whole and time.monotonic() - begin < 30
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -66,12 +66,12 @@ def test_a_program_that_is_imported_itself_is_interrupted_at_once(tmp_path, monk
     """Its module level calls the function that is not to be broken."""
     (tmp_path / "slow_module.py").write_text("import os, signal, time\nfrom proximo.runs.interrupts.unbroken import unbroken_imports\n"
                                              "with unbroken_imports():\n    os.kill(os.getpid(), signal.SIGINT)\n"
-                                             "    time.sleep(5)\n")
+                                             "    time.sleep(60)\n")
     monkeypatch.syspath_prepend(tmp_path)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         importlib.import_module("slow_module")
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -145,12 +145,12 @@ def test_a_call_within_a_callback_counts_one_signal_once(slow, monkeypatch):
 def test_an_import_that_does_not_end_is_broken_at_last(tmp_path, monkeypatch):
     """After MOST_SECONDS, or by another signal a second after the first."""
     monkeypatch.setattr("proximo.runs.interrupts.unbroken.MOST_SECONDS", 0.3)
-    (tmp_path / "slow_module.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
+    (tmp_path / "slow_module.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     monkeypatch.syspath_prepend(tmp_path)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt), unbroken_imports():
         importlib.import_module("slow_module")
-    assert 0.2 < time.monotonic() - begin < 5
+    assert 0.2 < time.monotonic() - begin < 30
 
 
 def test_tracing_is_not_broken():
@@ -166,5 +166,5 @@ def test_tracing_is_not_broken():
 
     with pytest.raises(KeyboardInterrupt), unbroken_imports():
         names["trace"](work)
-        time.sleep(5)
+        time.sleep(60)
     assert done
