@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -20,6 +21,7 @@ OWN_SESSION = ("Ctrl-C is sent to programs that an environment has started, too.
                "(subprocess.Popen(..., start_new_session=True)), so that they answer until the iteration has ended.")
 ENDED = 0  # what the thread reads instead of the number of a signal
 AGAIN = 255  # the same: the next signal was sent again, see Unbroken
+COMPILER = "jax/_src/compiler.py"
 
 
 class Signals:
@@ -109,11 +111,10 @@ class Signals:
     def abandon_once(self, interrupt: BaseException | None = None) -> None:
         """Call `abandon`, unless the other thread has done so.
 
-        Where the process ends, `interrupt` and thereby what its frames hold are kept until then: XLA may still compile
-        on threads of its own and read it.
+        XLA may still compile on threads of its own, and read what frames of `interrupt` hold. Where the process ends,
+        all of them are kept until then; in a program, what JAX has handed to XLA.
         """
-        if self._ends_process:
-            INTERRUPTS.append(interrupt)
+        KEPT.extend([interrupt] if self._ends_process else _arguments_of_xla(interrupt))
         with self._lock:
             if not self._abandoned:
                 self._abandoned = True
@@ -202,8 +203,14 @@ class Signals:
                 return found
 
 
-INTERRUPTS: list[BaseException | None] = []  # see Signals.abandon_once
+KEPT: list[Any] = []  # see Signals.abandon_once
 ENTERED: list[Signals] = []  # the last one has the handlers
+
+
+def _arguments_of_xla(interrupt: BaseException | None) -> list[dict[str, Any]]:
+    """Return the variables of the functions of JAX that were waiting for XLA when an interrupt was raised."""
+    frames = traceback.walk_tb(interrupt.__traceback__ if interrupt else None)
+    return [dict(frame.f_locals) for frame, _ in frames if frame.f_code.co_filename.endswith(COMPILER)]
 
 
 @cache
