@@ -12,7 +12,7 @@ from proximo.cli.messages import check_words, exit_code
 from proximo.envs.workers.search_path import hide_matplotlibrc, remove_path_variable
 from proximo.errors import UsageError, nearest
 from proximo.runs.interrupts.unbroken import unbroken_imports
-from proximo.runs.logs.output import end_now
+from proximo.runs.logs.output import exit_with
 
 HELP = """usage: proximo COMMAND ...
 
@@ -64,19 +64,13 @@ def main(argv: Sequence[object] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Run the command line and end the process with its exit code.
-
-    After a signal that has stopped training with JAX, XLA may still compile or compute on threads of its own. A normal
-    end of the interpreter would wait for them, or crash. All files are closed by then, so the process ends without it.
-    """
+    """Run the command line and end the process with its exit code."""
     remove_path_variable()
     hide_matplotlibrc()
     gc.set_threshold(COLLECT_EVERY)
     with unbroken_imports():
         code = main()
-    if code > 128 and sys.argv[1:2] in (["train"], ["sweep"], ["resume"]) and "jax" in sys.modules:
-        end_now(code)
-    sys.exit(code)
+    exit_with(code)
 
 
 def first_word(given: Sequence[object]) -> int:

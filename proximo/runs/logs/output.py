@@ -63,6 +63,17 @@ def end_now(code: int) -> NoReturn:
     os._exit(code)
 
 
+def exit_with(code: int) -> NoReturn:
+    """End the process with the exit code of a command.
+
+    After a signal, XLA may still compile or compute on threads of its own. A normal end of the interpreter would wait
+    for them, or crash. All files are closed by then, so the process ends without it.
+    """
+    if code > 128 and "jax" in sys.modules:
+        end_now(code)
+    sys.exit(code)
+
+
 def skip_destructors() -> None:
     """When the process ends, skip the destructors of native libraries, whose threads may still compute.
 

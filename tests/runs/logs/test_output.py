@@ -141,3 +141,12 @@ def test_the_entity_of_a_recorded_run_is_not_used(tmp_path, capsys, monkeypatch)
     (float("nan"), "nan")])
 def test_small_returns_keep_three_digits(value, text):
     assert return_text(value) == text
+
+
+@pytest.mark.parametrize(("code", "modules", "waits"), [(130, "jax", False), (143, "jax", False), (3, "jax", True), (130, "jaxtyping", True)])
+def test_a_command_that_a_signal_ended_does_not_wait_for_xla(code, modules, waits):
+    """JAX destroys its backend at exit, while threads of XLA still use it: `proximo eval` ended with exit code 139."""
+    program = ("import atexit, sys\nimport proximo.cli.main as cli\natexit.register(print, 'late')\nprint('printed', end=' ')\n"
+               f"sys.modules[{modules!r}], sys.argv, cli.main = sys, ['proximo', 'eval', 'RUN'], lambda: {code}\ncli.run()")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()) == (code, ["printed", "late"] if waits else ["printed"])
