@@ -243,7 +243,7 @@ def test_a_field_of_a_program_may_be_traced():
     np.testing.assert_allclose(one, other, rtol=1e-5)
     np.testing.assert_allclose(slopes, slopes_again, rtol=1e-3, atol=1e-6)
     assert len(set(one.tolist())) == 3 and np.abs(slopes).min() > 0
-    assert one[1] == pytest.approx(float(of_field(WithCoef().coef)), rel=1e-5)
+    assert one[1] == pytest.approx(float(jax.jit(of_field)(WithCoef().coef)), rel=1e-5)
 
 
 def test_an_iteration_is_differentiable_in_hyper_parameters():
