@@ -17,16 +17,14 @@ import proximo.on_torch.assemble as torch_assemble
 import proximo.on_torch.box_heads as torch_box_heads
 from proximo.config import Config
 from proximo.envs.arrays.obs_layout import obs_layout, write_rows
-from proximo.on_jax.gae import estimate_advantages
-from proximo.on_jax.learner import Learner as JaxLearner
-from proximo.on_jax.learner import apply_gradient, compute_gradient, start_adam
 from proximo.on_jax.learner import make_batch as jax_make_batch
+from proximo.on_jax.learner import start_adam
 from proximo.on_jax.learner import update as jax_update
 from proximo.on_jax.loss import ppo_loss as jax_ppo_loss
 from proximo.on_jax.parameters import initial_weights, make_bind, named_parameters
+from proximo.on_jax.setup import make_learner as make_jax_learner
 from proximo.on_jax.train_step import make_learn, stream_keys
-from proximo.on_jax.value_norm import with_normalized_values
-from proximo.on_torch.gae import estimate_advantages as torch_estimate_advantages
+from proximo.on_torch.gae import estimate_advantages
 from proximo.on_torch.learner import make_batch as torch_make_batch
 from proximo.on_torch.learner import minibatch_advantages
 from proximo.on_torch.learner import update as torch_update
@@ -79,7 +77,9 @@ SMALL = [name for name in CASES if "cnn" not in name and "images" not in name]
 
 
 @pytest.fixture(autouse=True)
-def _float64():
+def _float64(monkeypatch):
+    """Also where training refuses it."""
+    monkeypatch.setattr("proximo.on_jax.setup.check_settings", lambda: None)
     with jax.enable_x64(True):
         yield
 
@@ -208,15 +208,9 @@ def update_torch(cfg, agent, batches):
     return {name: p.detach().numpy() for name, p in agent.named_parameters()}, stats, float(adam.step)
 
 
-def make_jax_learner(cfg, agent):
-    loss_fn = with_normalized_values(jax_ppo_loss) if cfg.norm_value else jax_ppo_loss
-    return JaxLearner(cfg=cfg, agent=agent, bind=make_bind(agent), loss_fn=loss_fn, all_reduce_sum=lambda x: x,
-                      estimate=estimate_advantages, gradient=compute_gradient, apply=apply_gradient, update=jax_update, divisible=False)
-
-
 def update_jax(cfg, agent, weights, batches):
     """Return the same. The update is compiled once for all batches."""
-    learner = make_jax_learner(cfg, agent)
+    learner = make_jax_learner(cfg, agent, jax_ppo_loss, fills=True)
     rate, *coefficients = (jnp.asarray(x, jnp.float32) for x in (1e-3, cfg.clip_coef, cfg.ent_coef))
 
     def step(adam, rollout, ret, state, minibatches):
@@ -250,16 +244,17 @@ def test_after_many_updates_the_weights_are_the_same(case, updates, change):
 
 @pytest.mark.parametrize("case", ["normalised values", "gru"])
 def test_learning_from_a_rollout_is_the_same_in_the_middle_of_every_schedule(case):
-    """From rewards to weights, with one minibatch, whose order does not matter. The rewards of filler rows are of no use."""
+    """From rewards to weights, with one minibatch, whose order does not matter. The rewards of filler rows are no numbers."""
     ours, theirs, weights = make_agents(case)
     cfg = replace(make_config(case), num_minibatches=1, total_timesteps=4 * T * N, anneal_clip="linear", anneal_ent="cosine",
                   ent_coef=0.5)
     rollout, _, state = make_rollout(case)
-    rollout = rollout._replace(reward=np.where(rollout.valid, rollout.reward, 1e6))
+    rollout = rollout._replace(reward=np.where(rollout.valid, rollout.reward, np.nan))
     adam, learner = make_learner(ours, cfg)
-    setup = SimpleNamespace(agent=ours, adam=adam, learner=learner, world=ALONE, estimate=torch_estimate_advantages, device="cpu")
+    setup = SimpleNamespace(agent=ours, adam=adam, learner=learner, world=ALONE, estimate=estimate_advantages, device="cpu")
     expected = torch_learn(setup, Rollout(*map(to_torch, rollout)), tuple(map(to_torch, state)), 3, cfg)
-    after, found = compile_fast(make_learn(make_jax_learner(cfg, theirs)))(start_adam(weights), rollout, state, stream_keys(1), jnp.int32(3))
+    learn = compile_fast(make_learn(make_jax_learner(cfg, theirs, jax_ppo_loss, fills=True)))
+    after, found = learn(start_adam(weights), rollout, state, stream_keys(1), jnp.int32(3))
     for name, p in ours.named_parameters():
         np.testing.assert_allclose(np.asarray(after.weights[name]), p.detach().numpy(), atol=2e-8, rtol=0, err_msg=name)
     for name, x in found.items():
