@@ -529,20 +529,20 @@ def test_limits_within_limits():
 
 
 def test_the_time_within_a_limit_counts_for_the_timer_around_it(monkeypatch):
-    """By a clock on which 30 seconds pass within the limit: of the 100 around it, at most 70 are left."""
+    """By a clock on which 30 seconds pass within the limit: of the 100 around it, at most 70 are left. The timer repeats."""
     now = iter([0.0, 30.0])
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 100)
+        signal.setitimer(signal.ITIMER_REAL, 100, 7)
         with monkeypatch.context() as patched:
             patched.setattr("proximo.envs.time_limit.time.monotonic", lambda: next(now, 30.0))
             with time_limit(60, "inner"):
                 pass
-        left, _ = signal.getitimer(signal.ITIMER_REAL)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert 0 < left <= 70
+    assert 0 < left <= 70 and interval == 7
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")

@@ -126,14 +126,15 @@ def test_what_is_made_again_is_said_with_its_cause_and_its_interval(processes, c
 @pytest.mark.parametrize("every", [3, 100])
 def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framework, every):
     """Environments whose state cannot be saved: those of a resume have the seeds of its first iteration, and do not
-    repeat the start of the run. Normalisation continues."""
+    repeat the start of the run. Normalisation continues. All are closed in the end."""
     cfg = Config(framework=framework.name, num_envs=2, num_steps=8, num_minibatches=1, update_epochs=1, hidden_sizes=(8, 8), engine="gym",
                  total_timesteps=6 * 16, checkpoint_every=3, norm_obs=True)
-    parts, made = parts_of("ppo", framework.name), []
+    parts, made, envs = parts_of("ppo", framework.name), [], []
 
     def make_envs(cfg, seeds):
         made.append(list(seeds))
-        return Forgetful(make_gym(cfg, seeds))
+        envs.append(Forgetful(make_gym(cfg, seeds)))
+        return envs[-1]
 
     kept = [it.snapshot() for it in parts.train(cfg, make_envs, parts.make_agent)][3]
     assert made == [env_seeds(cfg.seed, 2, 0), env_seeds(cfg.seed, 2, 4)]
@@ -141,6 +142,22 @@ def test_a_resume_between_two_checkpoints_plays_environments_of_its_own(framewor
     first, second = parts.train(replace(cfg, checkpoint_every=every), make_envs, parts.make_agent, state=kept)
     assert made[1:] == [env_seeds(cfg.seed, 2, 5)] and first.iteration == 5
     assert second.statistics.obs.count == pytest.approx(6 * 16 + 3 * 2, abs=0.1)  # three resets
+    assert [one.closed for one in envs] == [True] * 4
+
+
+def test_environments_are_closed_where_there_is_no_network(framework):
+    parts, made = parts_of("ppo", framework.name), []
+
+    def make_envs(cfg, seeds):
+        made.append(Forgetful(make_gym(cfg, seeds)))
+        return made[-1]
+
+    def refuse(spec, cfg):
+        raise UsageError("no network")
+
+    with pytest.raises(UsageError, match="no network"):
+        next(parts.train(Config(framework=framework.name, engine="gym", num_envs=2, num_steps=8, total_timesteps=16), make_envs, refuse))
+    assert [one.closed for one in made] == [True]
 
 
 def test_a_checkpoint_without_the_environments_can_be_resumed(framework, capsys):
@@ -163,9 +180,9 @@ def test_a_checkpoint_without_the_environments_can_be_resumed(framework, capsys)
 
 
 class Forgetful:
-    """Environments whose state cannot be saved."""
+    """Environments whose state cannot be saved. They note that they were closed."""
 
-    keeps_state = False
+    keeps_state, closed = False, False
 
     def __init__(self, envs):
         self.envs = envs
@@ -175,6 +192,10 @@ class Forgetful:
 
     def state(self):
         return None
+
+    def close(self):
+        self.closed = True
+        self.envs.close()
 
 
 class Hiding(Forgetful):

@@ -7,7 +7,8 @@ import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -229,8 +230,11 @@ def test_counts_of_processes_are_added_up_and_other_metrics_averaged(monkeypatch
     assert found.episode.finished.sum() == 8 and found.valid.tolist() == [4] * 4
 
 
-def test_ranks_shuffle_and_draw_noise_of_their_own():
-    """In an update from the same rollout: otherwise rows with the same number would meet on all ranks."""
+def test_ranks_and_iterations_shuffle_and_draw_noise_of_their_own(monkeypatch):
+    """In an update from the same rollout: otherwise rows with the same number would meet on all ranks. Every step has
+    noise of its own too."""
+    import jax
+
     from proximo.on_jax import train_step
     from proximo.on_jax.assemble import assemble
     from proximo.on_jax.box_heads import make_rpo_head
@@ -240,19 +244,29 @@ def test_ranks_shuffle_and_draw_noise_of_their_own():
     drawn = []
 
     def note(learner, adam, batch, minibatches, *rest):
-        drawn.append((minibatches.index.tolist(), minibatches.noise.tolist()))
+        drawn[-1] += [minibatches.index.tolist(), minibatches.noise.tolist()]
         return adam, {}
+
+    def note_noise(agent, envs, normalizer, state, carry, noise):
+        assert len(np.unique(noise)) == noise.size
+        drawn.append([noise.tolist()])
+
+    monkeypatch.setattr(train_step, "collect", note_noise)
 
     cfg = RPO(rpo_alpha=0.5, num_envs=2, num_steps=8, num_minibatches=2, update_epochs=1, total_timesteps=16)
     agent = assemble(Spec((3,), np.dtype(np.float32), Box(-1, 1, (1,))), cfg, make_rpo_head)
     zeros, no = np.zeros((8, 2), np.float32), np.zeros((8, 2), bool)
     rollout = Rollout(obs=np.zeros((8, 2, 3), np.float32), first=no, mask=None, action=zeros[..., None], logprob=zeros,
                       value=zeros, next_value=zeros, reward=zeros, terminated=no, done=no, valid=~no)
-    for rank in (0, 0, 1):
-        learn = train_step.make_learn(make_learner(cfg, agent, ppo_loss)._replace(update=note), lambda rank=rank: rank)
-        learn(None, rollout, (), train_step.stream_keys(1), 1)
-    one, again, other = drawn
-    assert one == again and one[0] != other[0] and one[1] != other[1]
+    keys, learner = train_step.stream_keys(1), make_learner(cfg, agent, ppo_loss)._replace(update=note, bind=lambda weights: agent)
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 3
+    for rank, iteration in ((0, 1), (0, 1), (1, 1), (0, 2)):
+        state = SimpleNamespace(adam=SimpleNamespace(weights=None), keys=keys, iteration=iteration - 1, envs=None, carry=None)
+        train_step.make_play(learner, SimpleNamespace(num_envs=2), None, lambda rank=rank: rank)(state)
+        train_step.make_learn(learner, lambda rank=rank: rank)(None, rollout, (), keys, iteration)
+    one, again, *others = drawn
+    assert one == again and len(one) == 3
+    assert all(a != b for each in zip(one, *others) for a, b in combinations(each, 2))
 
 
 def test_processes_with_a_pool_act_by_noise_of_their_own():

@@ -20,6 +20,7 @@ from proximo.on_jax.distributions import CategoricalHead
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.train import train
+from proximo.on_jax.train_step import stream_keys
 
 _, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=32, total_timesteps=640, num_minibatches=2,
@@ -289,8 +290,10 @@ def test_other_arguments_are_told(call, said):
 
 
 def test_a_raw_key_begins_the_same_training():
+    """The seed of a run is both words of a key."""
     training = make_training(SMALL, make_envs, make_agent)
     assert_equal(training.init(jax.random.key(5)), training.init(jax.random.PRNGKey(5)))
+    assert_equal(training.init(jax.random.wrap_key_data(jnp.uint32([1, 5]))).keys, stream_keys(2**32 + 5))
 
 
 def broken(change):

@@ -41,16 +41,18 @@ def test_a_loop_that_is_left_can_be_resumed(tmp_path):
     assert same_weights(tmp_path / "run", tmp_path / "whole") and same_logs(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_signal_in_the_loop_stops_after_the_next_iteration(tmp_path):
-    """It was saved by then, so nothing is lost."""
+@pytest.mark.parametrize(("sent_at", "status"), [(5, 128 + 15), (9, 0)])
+def test_a_signal_in_the_loop_stops_after_the_next_iteration(sent_at, status, tmp_path, capsys):
+    """It was saved by then, so nothing is lost. If it is the last one, the run is done."""
     session = new(tmp_path / "run")
     seen = []
     for (it,) in session:
         seen.append(it.iteration)
-        if it.iteration == 5:
+        if it.iteration == sent_at:
             terminate()
-    assert seen == [1, 2, 3, 4, 5, 6] and session.exit_status == 128 + 15
-    assert checkpoints(tmp_path / "run")[-1].name == "00000006"
+    assert seen == list(range(1, sent_at + 2)) and session.exit_status == status
+    assert checkpoints(tmp_path / "run")[-1].name == f"{sent_at + 1:08d}"
+    assert ("Done: " in (said := capsys.readouterr().err)) != ("Stopped by SIGTERM after iteration 6" in said) == bool(status)
 
 
 @pytest.mark.parametrize(("ended_by", "words"), [(ArithmeticError("first"), "first"), (None, "at the end")])
