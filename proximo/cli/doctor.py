@@ -109,13 +109,13 @@ def _gpus() -> tuple[str, ...]:
 
 
 def python_findings(machine: Machine) -> list[Finding]:
-    """Check the version of Python: wheels of the engines exist for 3.11 to 3.13."""
-    name = ".".join(map(str, machine.python))
+    """Check the version of Python: wheels of Box2D exist for 3.11 to 3.13."""
+    name = f"Python {'.'.join(map(str, machine.python))} on {machine.system}"
     if machine.python < (3, 11):
-        return [Finding("problem", f"Python {name} is too old; Proximo needs 3.11", "python3.11 -m venv .venv")]
+        return [Finding("problem", f"{name} is too old; Proximo needs 3.11", "python3.11 -m venv .venv")]
     if machine.python > (3, 13):
-        return [Finding("note", f"Python {name}: some engines have no wheels for it yet", "python3.13 -m venv .venv")]
-    return [Finding("ok", f"Python {name} on {machine.system}")]
+        return [Finding("note", f"{name}: box2d has no wheel for it", "python3.13 -m venv .venv")]
+    return [Finding("ok", name)]
 
 
 def package_findings(machine: Machine) -> list[Finding]:

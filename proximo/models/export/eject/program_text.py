@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from proximo.config import Config
 from proximo.envs.atari_ids import is_atari, read_atari_name
-from proximo.envs.gym_ids import gym_id
+from proximo.envs.gym_ids import gym_id, make_registered
 from proximo.envs.gym_source import env_source
 from proximo.models.export.eject import main_program
 from proximo.models.export.eject.config_class import config_text
@@ -67,7 +67,9 @@ def kinds_of_spaces(cfg: Config, find_id: Callable[[str], str]) -> list[str]:
     """Return the lines that say which spaces the file is made for; none for games, which all have the same."""
     if is_atari(cfg.env_id) or engine_of(cfg) != "gym":
         return []
-    env = gym.make(env_source(cfg, find_id).name, disable_env_checker=True)
+    name = env_source(cfg, find_id).name
+    make_registered(name, {}).close()  # a UsageError if a package is missing
+    env = gym.make(name, disable_env_checker=True)
     env.close()
     return [f'ACTIONS = "{main_program.kind_of(env.action_space)}"  # the kinds of spaces that this file is made for',
             f'OBSERVATIONS = "{main_program.kind_of(env.observation_space)}"']

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -246,6 +247,16 @@ def test_comments_lose_what_they_say_of_absent_things():
 def test_what_cannot_be_ejected_is_refused_with_a_sentence(variant, changes, sentence):
     with pytest.raises(UsageError, match=sentence):
         eject(replace(VARIANTS[variant].config(), **changes), variant, "")
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
+    """As Box2D is missing where it has no wheel."""
+    def absent(*_, **__):
+        raise gym.error.DependencyNotInstalled("Box2D is not installed")
+
+    monkeypatch.setattr(gym, "make", absent)
+    with pytest.raises(UsageError, match=r'Box2D is not installed.*pip install "proximo\[box2d\]"'):
+        eject(VARIANTS["compact"].config(), "compact", "")
 
 
 def test_a_file_for_discrete_actions_refuses_others_with_a_sentence(monkeypatch):
