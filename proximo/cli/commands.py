@@ -23,7 +23,6 @@ from proximo.runs.command_line import pasted
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, framework_of
 from proximo.runs.folder.run import SWEEP
 from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
-from proximo.runs.logs.output import exit_with
 from proximo.runs.part_names import is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.restart import start_or_resume
@@ -220,7 +219,7 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
                          names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
-        exit_with(exit_code(lambda: resume_command(words[1:], custom)))
+        sys.exit(exit_code(lambda: resume_command(words[1:], custom)))
     if framework_of(train) not in ("", config.framework):
         words = ["--framework", framework_of(train), *words]
-    exit_with(exit_code(lambda: train_variant(variant_of(config), words, custom)))
+    sys.exit(exit_code(lambda: train_variant(variant_of(config), words, custom)))
