@@ -52,7 +52,8 @@ def test_a_signal_in_the_loop_stops_after_the_next_iteration(sent_at, status, tm
             terminate()
     assert seen == list(range(1, sent_at + 2)) and session.exit_status == status
     assert checkpoints(tmp_path / "run")[-1].name == f"{sent_at + 1:08d}"
-    assert ("Done: " in (said := capsys.readouterr().err)) != ("Stopped by SIGTERM after iteration 6" in said) == bool(status)
+    said = capsys.readouterr().err
+    assert ("Stopped by SIGTERM after iteration 6" in said, "Done: " in said) == (status != 0, status == 0)
 
 
 @pytest.mark.parametrize(("ended_by", "words"), [(ArithmeticError("first"), "first"), (None, "at the end")])

@@ -21,7 +21,7 @@ OWN_SESSION = ("Ctrl-C is sent to programs that an environment has started, too.
                "(subprocess.Popen(..., start_new_session=True)), so that they answer until the iteration has ended.")
 ENDED = 0  # what the thread reads instead of the number of a signal
 AGAIN = 255  # the same: the next signal was sent again, see Unbroken
-COMPILER = "jax/_src/compiler.py"
+COMPILER = "jax/_src/compiler.py"  # where JAX calls XLA
 
 
 class Signals:

@@ -76,8 +76,9 @@ def test_a_program_that_is_imported_itself_is_interrupted_at_once(tmp_path, monk
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_is_interrupted_after_the_import(number, slow, monkeypatch):
-    """The other thread, which ends a process that does not leave, waits for the import too."""
+    """The other thread, which ends a process that does not leave, waits for the import, and until the signal is sent again."""
     ended = []
+    monkeypatch.setattr("proximo.runs.interrupts.unbroken.LOOKS", 2.0)  # that is a second after the import
     monkeypatch.setattr("proximo.runs.interrupts.signals.os._exit", ended.append)
     monkeypatch.setattr("proximo.runs.interrupts.signals.LEAVE_SECONDS", 0.5)
     with Signals() as signals:

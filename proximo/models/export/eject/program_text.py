@@ -68,8 +68,8 @@ def kinds_of_spaces(cfg: Config, find_id: Callable[[str], str]) -> list[str]:
     if is_atari(cfg.env_id) or engine_of(cfg) != "gym":
         return []
     name = env_source(cfg, find_id).name
-    make_registered(name, {}).close()  # UsageError where a package is missing; its spaces are ours
-    env = gym.make(name, disable_env_checker=True)
+    make_registered(name, {}).close()  # UsageError where a package is missing
+    env = gym.make(name, disable_env_checker=True)  # its spaces are of the classes that an ejected file finds
     env.close()
     return [f'ACTIONS = "{main_program.kind_of(env.action_space)}"  # the kinds of spaces that this file is made for',
             f'OBSERVATIONS = "{main_program.kind_of(env.observation_space)}"']
