@@ -5,7 +5,6 @@ import signal
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from proximo.errors import EnvError, ProximoError, no_threads, warn
-from proximo.runs.interrupts.unbroken import LOOKS, UNBROKEN, Unbroken, interrupt_main
+from proximo.runs.interrupts.unbroken import KEPT, LOOKS, UNBROKEN, Unbroken, interrupt_main, keep_for_xla
 
 GRACE_SECONDS = 7.0  # after SIGTERM, for the iteration; Docker sends SIGKILL after 10 s
 LEAVE_SECONDS = 1.0  # for the main thread, which is then interrupted
@@ -21,7 +20,6 @@ OWN_SESSION = ("Ctrl-C is sent to programs that an environment has started, too.
                "(subprocess.Popen(..., start_new_session=True)), so that they answer until the iteration has ended.")
 ENDED = 0  # what the thread reads instead of the number of a signal
 AGAIN = 255  # the same: the next signal was sent again, see Unbroken
-COMPILER = "jax/_src/compiler.py"  # where JAX calls XLA
 
 
 class Signals:
@@ -111,10 +109,12 @@ class Signals:
     def abandon_once(self, interrupt: BaseException | None = None) -> None:
         """Call `abandon`, unless the other thread has done so.
 
-        XLA may still compile on threads of its own, and read what frames of `interrupt` hold. Where the process ends,
-        all of them are kept until then; in a program, what JAX has handed to XLA.
+        XLA may still compile, and read what frames of `interrupt` hold. All of them are kept where the process ends.
         """
-        KEPT.extend([interrupt] if self._ends_process else _arguments_of_xla(interrupt))
+        if self._ends_process:
+            KEPT.append(interrupt)
+        else:
+            keep_for_xla(interrupt)
         with self._lock:
             if not self._abandoned:
                 self._abandoned = True
@@ -203,14 +203,7 @@ class Signals:
                 return found
 
 
-KEPT: list[Any] = []  # see Signals.abandon_once
 ENTERED: list[Signals] = []  # the last one has the handlers
-
-
-def _arguments_of_xla(interrupt: BaseException | None) -> list[dict[str, Any]]:
-    """Return the variables of the functions of JAX that were waiting for XLA when an interrupt was raised."""
-    frames = traceback.walk_tb(interrupt.__traceback__ if interrupt else None)
-    return [dict(frame.f_locals) for frame, _ in frames if frame.f_code.co_filename.endswith(COMPILER)]
 
 
 @cache

@@ -1,16 +1,19 @@
-"""Ctrl-C waits until an import, or a trace of torch, has ended.
+"""What an interrupt (Ctrl-C) must not break: it waits until an import, or a trace of torch, has ended.
 
 A module that is half imported cannot be used or imported again, so that a later call in the same process would fail or
-crash. torch's tracer, which --compile uses, ends the process where a Python exception reaches its C++ code.
+crash. torch's tracer, which --compile uses, ends the process where a Python exception reaches its C++ code. XLA
+continues to compile on threads of its own, so what JAX has handed to it is kept.
 """
 
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from proximo.errors import warn
 
@@ -18,6 +21,8 @@ MOST_SECONDS = 30.0  # after the first signal; then such work is broken neverthe
 LOOKS = 0.05  # seconds between two looks at what the main thread does
 UNBROKEN = "postpones_in_imports"  # attribute of handlers that use Unbroken
 TRACER = "torch/fx/experimental/proxy_tensor.py"
+COMPILER = "jax/_src/compiler.py"  # where JAX calls XLA
+KEPT: list[Any] = []  # what threads of XLA may still read, until the process ends
 
 
 class Unbroken:
@@ -89,9 +94,25 @@ def interrupt_main(number: int) -> None:
         signal.raise_signal(signal.Signals(number))
 
 
+def keep_for_xla(interrupt: BaseException | None) -> None:
+    """Keep the variables of the functions of JAX that were waiting for XLA when an interrupt was raised."""
+    frames = traceback.walk_tb(interrupt.__traceback__ if interrupt else None)
+    KEPT.extend(dict(frame.f_locals) for frame, _ in frames if frame.f_code.co_filename.endswith(COMPILER))
+
+
+@contextmanager
+def kept_for_xla() -> Iterator[None]:
+    """Call keep_for_xla() with a KeyboardInterrupt of the block."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        keep_for_xla(interrupt)
+        raise
+
+
 @contextmanager
 def unbroken_imports() -> Iterator[None]:
-    """Within the block, or the decorated function, SIGINT breaks no import.
+    """Within the block, or the decorated function, SIGINT breaks no import, and no compilation by XLA.
 
     Nothing changes outside the main thread, where a program ignores SIGINT, or where the handler postpones already.
     """
@@ -108,7 +129,8 @@ def unbroken_imports() -> Iterator[None]:
     setattr(note, UNBROKEN, True)
     signal.signal(signal.SIGINT, note)
     try:
-        yield
+        with kept_for_xla():
+            yield
     finally:
         if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before)

@@ -22,6 +22,7 @@ from proximo.runs.command_line import end_if_spawned
 from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.files import given_path
 from proximo.runs.folder.records import TrainingState
+from proximo.runs.interrupts.unbroken import kept_for_xla
 from proximo.runs.logs.announce import announce_preset, announce_variant, warn_of_unread
 from proximo.runs.part_names import name_of, readers_among, resume_call
 from proximo.runs.presets import preset_for
@@ -91,7 +92,7 @@ def for_programs(training: Generator[Iteration, None, None], cfg: Config, varian
                  custom: CustomParts) -> Generator[Iteration, None, None]:
     """Add model() to every iteration, and to its snapshot() the values that a later training cannot change."""
     fixed = fixed_on_resume(replace(cfg, run_dir=""))
-    with closing(training):
+    with closing(training), kept_for_xla():
         for it in training:
             yield custom.with_model(it, cfg, variant)._replace(snapshot=partial(_with_fixed, it.snapshot, fixed))
 

@@ -1,6 +1,7 @@
 """Signals while a run trains: it ends within seconds, and the newest finished iteration is saved, also where the next
 one never ends."""
 
+import gc
 import importlib.util
 import inspect
 import os
@@ -14,9 +15,13 @@ import numpy as np
 import pytest
 
 from proximo.cli.main import main
+from proximo.config import Config
+from proximo.runs.custom_parts import CustomParts
 from proximo.runs.folder.checkpoint import checkpoints
 from proximo.runs.interrupts.recent import Recent, copied
-from proximo.runs.interrupts.signals import COMPILER, ENTERED, Signals, register_fork_handler
+from proximo.runs.interrupts.signals import ENTERED, Signals, register_fork_handler
+from proximo.runs.interrupts.unbroken import COMPILER, KEPT, unbroken_imports
+from proximo.runs.settings.arguments import for_programs
 from proximo.types import FinishedEpisodes, Iteration
 from tests.support.probes import Faulty
 from tests.support.runs import SMALL, same_logs, same_weights, train
@@ -125,20 +130,53 @@ def test_a_signal_is_answered_at_once_and_the_second_one_interrupts(number, agai
 
 
 @pytest.mark.parametrize(("ends_process", "file", "kept"), [(True, "x.py", True), (False, "x.py", False), (False, COMPILER, True)])
-def test_what_the_frames_of_an_interrupt_hold_is_kept(ends_process, file, kept, monkeypatch):
+def test_what_the_frames_of_an_interrupt_hold_is_kept(ends_process, file, kept):
     """XLA may still read it while it compiles. In a program that goes on only that is kept, and other arrays are freed."""
-    monkeypatch.setattr("proximo.runs.interrupts.signals.KEPT", [])
-    names = {}
-    exec(compile("def raise_with(held):\n    raise KeyboardInterrupt", f"/site-packages/{file}", "exec"), names)
+    held = np.zeros(1)
+    gone = weakref.ref(held)
     with Signals(ends_process=ends_process) as signals:
-        held = np.zeros(1)
-        gone = weakref.ref(held)
         try:
-            names["raise_with"](held)
+            interrupted_in(file, held)
         except KeyboardInterrupt as error:
             signals.abandon_once(error)
-        del held
+    del held
     assert (gone() is not None) == kept
+    KEPT.clear()
+
+
+def in_a_call(file, held):
+    """As in proximo.evaluate, watch and check_env."""
+    with unbroken_imports():
+        interrupted_in(file, held)
+
+
+def in_iterations(file, held):
+    """As in proximo.iterations."""
+    def training():
+        interrupted_in(file, held)
+        yield
+
+    next(for_programs(training(), Config(), "ppo", CustomParts()))
+
+
+@pytest.mark.parametrize(("file", "kept"), [("x.py", False), (COMPILER, True)])
+@pytest.mark.parametrize("interrupted", [in_a_call, in_iterations])
+def test_what_xla_reads_is_kept_without_signals_too(interrupted, file, kept):
+    held = np.zeros(1)
+    gone = weakref.ref(held)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(file, held)
+    del held
+    gc.collect()
+    assert (gone() is not None) == kept
+    KEPT.clear()
+
+
+def interrupted_in(file, held):
+    """Raise KeyboardInterrupt in a function of a file, whose frame holds an array."""
+    names = {}
+    exec(compile("def raise_with(held):\n    raise KeyboardInterrupt", f"/site-packages/{file}", "exec"), names)
+    names["raise_with"](held)
 
 
 def test_jax_waits_for_xla_in_this_file():
