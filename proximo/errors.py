@@ -19,8 +19,8 @@ COLUMNS = ("Use printable characters without comma and quotation mark, and no sp
            "of metrics.csv.")
 SAVE_AS_UTF8 = ("PowerShell 5 writes it with >. Save the file as UTF-8, for example with `Get-Content OLD | "
                 "Set-Content -Encoding utf8 NEW`.")
-WITH_SEED = (". Gymnasium calls reset(seed=None, options=None). In docs/other-environments.md, jss.py is a wrapper for "
-             "environments that take no seed")
+WITH_SEED = (". Gymnasium calls reset(seed=None, options=None). docs/other-environments.md has wrappers: jss.py for "
+             "environments that take no seed, and one for environments of gym (The interface of gym)")
 LOGGED = ("SPS", "learning_rate")  # charts of the log besides those of episodes
 LIBRARIES = ("gymnasium", "numpy", "torch", "jax", "flax", "proximo")  # where place_of() does not look
 COMMUNICATION = ("gloo", "nccl", "connection", "coordination")  # in lower case

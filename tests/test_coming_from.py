@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,30 @@ def test_the_arguments_for_the_same_training_are_the_defaults_of_stable_baseline
     layers = [layer.out_features for layer in peer.policy.mlp_extractor.policy_net if hasattr(layer, "out_features")]
     assert [*cfg.hidden_sizes] == layers and not cfg.shared_network
     assert cfg.activation == peer.policy.activation_fn.__name__.lower()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_the_weights_of_stable_baselines3_act_as_there(env_id, tmp_path, monkeypatch):
+    """Discrete actions and a Gaussian, by the program of the page; the first weights of both differ."""
+    peer = pytest.importorskip("stable_baselines3").PPO("MlpPolicy", env_id, device="cpu")
+    monkeypatch.chdir(tmp_path)
+    peer.save("agent.zip")
+    program = textwrap.dedent(PAGE.partition("    # from_sb3.py\n")[2].partition("\nThis holds")[0])
+    exec(program.replace("CartPole-v1", env_id), {"__name__": "page"})
+    model, rows = proximo.load("from_sb3"), np.stack([peer.observation_space.sample().clip(-9, 9) for _ in range(50)])
+    assert np.array_equal(model.predict(rows), peer.predict(rows, deterministic=True)[0])
+    values = peer.policy.predict_values(peer.policy.obs_to_tensor(rows)[0]).detach().numpy()[:, 0]
+    assert np.allclose(model.value(rows), values, atol=1e-5) and np.ptp(values) > 0
+    if env_id == "CartPole-v1":
+        assert np.exp(model.logprob([rows[0]] * 2, range(2))).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["actor_lr", "critic_learning_rate", "vf_lr"])
+def test_two_learning_rates_lead_to_the_program(name):
+    """That page has FACTORS for parts of the network."""
+    with pytest.raises(proximo.UsageError, match=f"^{name} is not a field of this variant. A program in docs/add-a-loss.md .* other learning rates"):
+        proximo.train("ppo", **{name: 1e-3})
+    assert "FACTORS" in (Path(__file__).resolve().parents[1] / "docs" / "add-a-loss.md").read_text().partition("## Another update")[2]
 
 
 @pytest.mark.parametrize("names", [

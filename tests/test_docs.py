@@ -123,6 +123,24 @@ def test_the_environment_of_the_page_keeps_the_contract(tmp_path, monkeypatch, c
     assert proximo.evaluate("run", episodes=4, allow_import=[str(tmp_path / "my_env.py")]).returns[0] > 0.9
 
 
+def test_the_environments_of_causes_and_their_baselines(tmp_path, monkeypatch, capsys):
+    """The file keeps the contract, its second command has the note that the page shows, and the returns are those of the page."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = ROOT / "docs" / "troubleshooting.md"
+    cases, baselines = blocks(page, "python")
+    (tmp_path / "cases.py").write_text(cases)
+    found = []
+    for line in blocks(page, "")[0].splitlines():
+        assert main(shlex.split(line)[1:]) == 0
+        found.append([said for said in capsys.readouterr().out.splitlines() if not said.startswith((" ", "ok "))])
+    assert found[0] == [] and [said[:40] for said in found[1]] == ["note  observations are far from 0: 1 of "]
+    exec(baselines, {"__name__": "page"})
+    returns = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
+    assert re.findall(r"-\d+\.\d", page.read_text().partition("This prints ")[2])[:4] == returns
+    sys.modules.pop("cases")
+
+
 def test_the_engine_of_the_page_plays_and_ends(tmp_path, monkeypatch):
     """The two files that the page shows. No engine is left after training, an evaluation, and an error of one."""
     monkeypatch.chdir(tmp_path)
@@ -302,7 +320,8 @@ def test_the_environments_written_in_jax_are_named():
 def test_every_page_with_code_is_run_by_a_test():
     """Here, in test_site.py (index), models/export/test_guide.py (deploy) and examples/test_walkthrough_page.py."""
     pages = {page.stem for page in PAGES if re.search(r"^ *```python$", page.read_text(), re.M)}
-    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes", "market-data", "constraints"}
+    assert pages == {*RUN_HERE, "README", "index", "deploy", "walkthrough", "long-episodes", "market-data", "constraints",
+                     "troubleshooting"}
 
 
 def without_the_last_two(run, copy):

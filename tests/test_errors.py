@@ -437,7 +437,8 @@ def test_a_full_disk_that_nobody_expected_is_one_sentence(error, said, capsys):
     (lambda: proximo.train("ppo", **{"gam\nma": 1}), "gam\\nma is not a field of this variant. Did you mean gamma?"),
     (lambda: proximo.load("no\nrun"), "no\\nrun is not a run: there is no such folder."),
     (lambda: proximo.resume("no\nrun"), "no\\nrun is not a run: there is no such folder."),
-    (lambda: proximo.preset("no\npreset"), "There is no preset no\\npreset.")])
+    (lambda: proximo.preset("no\npreset"), "There is no preset no\\npreset."),
+    (lambda: proximo.load(__file__), f"{__file__} is not a run: it is a file. Files of other libraries: docs/coming-from.md (Trained models).")])
 def test_a_name_with_a_line_break_splits_no_message(call, sentence):
     """A message has one problem a line; env_kwargs may have line breaks in their values."""
     with pytest.raises(UsageError) as error:

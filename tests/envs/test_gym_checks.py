@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -207,7 +208,9 @@ MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
     (spaces.Tuple([UNIT]), 3, "observation has the type int; its space requires a tuple"),
     (spaces.Tuple([UNIT, UNIT]), {"a": 1, "b": 2}, "observation has the type dict; its space requires a tuple"),
     (MASKED, {"x": np.zeros(2, np.float32)}, "observation has no key 'action_mask'"),
-    (MASKED, None, "observation has the type NoneType; its space requires a dict")])
+    (MASKED, None, "observation has the type NoneType; its space requires a dict"),
+    (UNIT, np.zeros((1, 2)), "observation has shape (1, 2); its space requires (2,): return np.reshape(observation, (2,))"),
+    (spaces.Dict({"x": spaces.Box(-1, 1, (1,))}), {"x": 1}, "requires an array of float32 with shape (1,): return np.reshape(observation['x'], (1,))")])
 def test_observations_of_another_structure_are_named(space, given, said):
     """And not an exception of the code that reads them."""
     class Other(Plain):
@@ -218,6 +221,18 @@ def test_observations_of_another_structure_are_named(space, given, said):
 
     with pytest.raises(EnvError, match=re.escape(said)):
         GymEnvs(Other, [1], "Other").reset()
+
+
+def test_a_reset_without_a_seed_leads_to_the_wrappers():
+    """Of an environment of gym, and of one for Gymnasium whose reset() has no arguments: the page has a class for each."""
+    class Old(Plain):
+        def reset(self):
+            return np.zeros(2, np.float32)
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "other-environments.md").read_text()
+    with pytest.raises(EnvError, match=r"jss\.py for .* takes? no seed.* \(The interface of gym\)"):
+        GymEnvs(Old, [1], "Old").reset()
+    assert "### The interface of gym" in page and "# jss.py" in page
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"key": x}, lambda x: (0, x)])

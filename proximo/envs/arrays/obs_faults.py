@@ -1,5 +1,6 @@
 """What is wrong with an observation, and the conversion of arrays of other dtypes."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,8 @@ def cast_array(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str, 
     except (TypeError, ValueError):  # ragged lists
         raise AnswerError(fault) from None
     if cast is None or cast.shape != shape:
-        raise AnswerError(fault)
+        same = cast is not None and cast.size == math.prod(shape)  # a number for (1,), or an axis of 1
+        raise AnswerError(fault + f": return np.reshape({where}, {shape})" * same)
     warn_once(f"{env_id}: {fault}. It is converted. Return np.asarray({where}, np.{dtype}).")
     return cast
 

@@ -12,6 +12,7 @@ from proximo.envs.arrays.obs_layout import leaves
 from proximo.protocols import Step
 
 LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
+FAR = 10.0  # magnitude above which a number that is never nearer to 0 hides its changes from a network
 LARGEST = float(np.finfo(np.float32).max)
 STEPS_APART = 64  # float32 numbers that the range of a part should at least have
 LEAST_INSIDE = 0.05  # share of the first samples of an action that should at least be inside its bounds
@@ -57,6 +58,8 @@ class ValueRanges:
         if largest.max(initial=0) > LARGE:
             yield (f"observations reach from {self._low.min():.4g} to {self._high.max():.4g}",
                    "Normalise them with --norm-obs, the default of ppo_continuous_action.")
+        elif far := _far_from_zero(self._low, self._high):
+            yield f"observations are far from 0: {far}", "Normalise them with --norm-obs, or subtract their mean."
         if self._reward > LARGE:
             yield (f"rewards reach a magnitude of {self._reward:.4g}",
                    "Normalise them with --norm-reward, the default of ppo_continuous_action.")
@@ -71,13 +74,14 @@ class ValueRanges:
 
 
 class FirstValues:
-    """The largest magnitudes that training gets of its environments in the first steps, where they are numpy arrays.
+    """The magnitudes that training gets of its environments in the first steps, where they are numpy arrays.
 
     Images and packed observations, which are uint8, do not count.
     """
 
     def __init__(self) -> None:
         self.obs = self.reward = 0.0
+        self._low = self._high = np.zeros(0)  # of each number of the observations
 
     def count(self, step: Step) -> None:
         """Count a step, without rows that are not valid, which may have any reward."""
@@ -86,15 +90,32 @@ class FirstValues:
                 numbers = x[step.valid]
                 largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
                 setattr(self, name, max(getattr(self, name), largest))
+                if name == "obs" and len(numbers):
+                    rows = numbers.reshape(len(numbers), -1)
+                    fits = self._low.size == rows.shape[1]
+                    self._low = np.minimum(rows.min(0), self._low if fits else np.inf)
+                    self._high = np.maximum(rows.max(0), self._high if fits else -np.inf)
 
     def remarks(self, cfg: Config) -> Iterator[str]:
         """Yield a sentence for each that is large, and that neither the configuration nor the value function scales."""
         if self.obs > LARGE and not cfg.norm_obs:
             yield (f"{cfg.env_id}: observations reach a magnitude of {self.obs:.4g}, from which networks learn slowly. "
                    "--norm-obs normalises them.")
+        elif not cfg.norm_obs and (far := _far_from_zero(self._low, self._high)):
+            yield (f"{cfg.env_id}: observations are far from 0, so that networks see little of how they change: {far}. "
+                   "--norm-obs normalises them.")
         if self.reward > LARGE and not cfg.norm_reward and not cfg.norm_value:
             yield (f"{cfg.env_id}: rewards reach a magnitude of {self.reward:.4g}, from which networks learn slowly. "
                    "--norm-reward normalises them.")
+
+
+def _far_from_zero(low: np.ndarray, high: np.ndarray) -> str:
+    """Return which numbers have been nowhere near 0, between their smallest and largest values, or an empty string."""
+    far = np.flatnonzero((low > FAR) | (high < -FAR))
+    if not far.size:
+        return ""
+    return (f"{far.size} of {low.size} number{'s' * (low.size > 1)}, number {far[0]} (counted from 0) lies between "
+            f"{low[far[0]]:.4g} and {high[far[0]]:.4g}")
 
 
 def is_outside(space: spaces.Space[Any], value: Any) -> bool:

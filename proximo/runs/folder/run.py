@@ -203,7 +203,9 @@ def class_in_file(variant: str, path: Path, config_class: Callable[[str], type[C
 def check_folder(folder: Path) -> None:
     """Raise UsageError if the folder of a run does not exist."""
     if not is_folder(folder):
-        raise UsageError(f"{one_line(folder)} is not a run: there is no such folder.")
+        what = "it is a file. Files of other libraries: docs/coming-from.md (Trained models)"
+        what = what if os.path.isfile(folder) else "there is no such folder"
+        raise UsageError(f"{one_line(folder)} is not a run: {what}.")
 
 
 def read_record(folder: Path) -> RunFile:

@@ -72,6 +72,7 @@ RLLIB = {
     **dict.fromkeys(("iterations", "num_iterations", "training_iteration"), ITERATIONS),
     "stop": "Use total_timesteps=... and callbacks=[proximo.callbacks.stop_at(SCORE)]"}
 OPTIMIZER = " An optimizer of your own is a part of proximo.train(..., set_up=FUNCTION) (docs/add-a-loss.md)."
+RATES = " A program in docs/add-a-loss.md (Another update) has other learning rates for parts of the network."
 SHAPED = "Use norm_reward=True, or multiply the rewards in make_envs=FUNCTION"
 ADAPTIVE = "Use desired_kl=... for an adaptive learning rate, anneal_lr=linear or cosine for one that falls"
 LIMITS = "desired_kl=... keeps the learning rate between 1e-6 and 1e-2, and changes it by a factor of 1.5"
@@ -156,6 +157,8 @@ ADVICE = {"callbacks": " Call the functions in the loop over iterations.",
           "state": " It is an argument of proximo.iterations. proximo.resume continues a run.",
           "set_up": " Pass it to proximo.train or proximo.iterations: each trains one run.",
           **dict.fromkeys(("optimizer", "optimizer_class", "weight_decay"), OPTIMIZER),
+          **dict.fromkeys(("actor_lr", "critic_lr", "lr_actor", "lr_critic", "policy_lr", "value_lr", "pi_lr", "vf_lr",
+                           "actor_learning_rate", "critic_learning_rate"), RATES),
           "preset": " A preset takes the place of the variant: proximo.train(proximo.preset(ID)).",
           "seeds": " Use seed=... or num_seeds=...; proximo.sweep takes several: seed=[1, 2, 3].",
           **{name: f" {advice} (docs/coming-from.md)."

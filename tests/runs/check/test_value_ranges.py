@@ -39,6 +39,14 @@ def test_large_numbers_are_told():
     assert told == ["observations reach from -2000 to 50", "rewards reach a magnitude of 500"]
 
 
+def test_numbers_that_stay_far_from_zero_are_told():
+    """Degrees from 28 to 48 of SB3's issue 1826, with which an agent learns nothing; from -9 to 60, a number comes near 0."""
+    assert remarks(box(2), [np.array([0.0, 28.0]), np.array([1.0, 48.0])]) == [
+        "observations are far from 0: 1 of 2 numbers, number 1 (counted from 0) lies between 28 and 48"]
+    assert remarks(box(2), [np.array([0.0, -28.0]), np.array([1.0, -11.0])])[0].endswith("lies between -28 and -11")
+    assert remarks(box(2), [np.array([-9.0, 9.0]), np.array([60.0, 60.0])]) == []
+
+
 def test_numbers_that_float32_cannot_tell_apart_are_told():
     times = [np.array([START + second, second]) for second in range(0, 2000, 100)]
     assert "1 of 2 numbers" in remarks(box(2), times)[1] and f"between {START} and {START + 1900}" in remarks(box(2), times)[1]
@@ -191,6 +199,17 @@ def test_training_tells_of_large_numbers_once(kwargs, options, told, tmp_path, c
     caplog.clear()
     proximo.resume(run, env=Loud, total_timesteps=48, **parts)
     assert "magnitude" not in caplog.text
+
+
+@pytest.mark.parametrize(("norm_obs", "told"), [
+    (True, []), (False, ["A: observations are far from 0, so that networks see little of how they change: 1 of 3 numbers, number 2 "
+                         "(counted from 0) lies between 28 and 48. --norm-obs normalises them."])])
+def test_training_tells_of_numbers_that_stay_far_from_zero(norm_obs, told):
+    """Over all rows and steps, without a row that is not valid."""
+    first, valid = FirstValues(), np.array([True, True, False])
+    for obs in ([[0, 1, 28], [1, 20, 40], [0, 0, 0]], [[0, 30, 48], [1, 20, 40], [0, 0, 0]]):
+        first.count(SimpleNamespace(obs=np.array(obs, np.float32), reward=np.zeros(3), valid=valid))
+    assert list(first.remarks(proximo.Config(env_id="A", norm_obs=norm_obs))) == told
 
 
 def test_rows_that_are_not_valid_may_have_any_reward():
