@@ -161,7 +161,6 @@ def test_paired_comparison():
     assert paired_p_value(new, old) == pytest.approx(stats.ttest_rel(new, old, alternative="less").pvalue)
     assert paired_p_value(old, old) == 1.0
     assert paired_p_value(old - 1, old) == 0.0
-    assert paired_p_value(old - 0.1, old) == 0.0 and paired_p_value(old + 0.1, old) == 1.0  # but for rounding
     assert paired_p_value(old[:1] - 1, old[:1]) == 1.0
     assert paired_p_value(new[:2], old[:2]) == pytest.approx(stats.ttest_rel(new[:2], old[:2], alternative="less").pvalue)
     assert paired_difference(new, old).value == pytest.approx((new - old).mean())
