@@ -5,12 +5,11 @@ continues, and `train --resume auto` continues it with the member's values. Noth
 a round which was interrupted continues as if it had not been. Earlier rounds lose their checkpoints.
 """
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from proximo.bench.files import AGAIN, read_record, write_record
 from proximo.bench.jobs import Job
@@ -236,7 +235,8 @@ def _play(work: Work, now: Round, done: list[Round], population: Population) -> 
 
 
 def _report_best(folder: Path, population: Population, last: Round) -> int:
-    number = int(np.argmax([-np.inf if one.score is None else one.score for one in last.members]))
+    order = [(not one.failed, -math.inf if one.score is None else one.score) for one in last.members]
+    number = order.index(max(order))
     best, run_dir = last.members[number], last.folder / last.jobs[number].folder
     write_record(folder / "best.json", {"value": best.score, "params": best.values, "run": str(run_dir)})
     chosen = " ".join(f"{name}={value}" for name, value in best.values.items())

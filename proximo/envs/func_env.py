@@ -14,7 +14,7 @@ from proximo.config import Config
 from proximo.envs.arrays.image_axes import channels_first, image_axes, stored_shape
 from proximo.envs.arrays.obs_layout import obs_layout
 from proximo.envs.custom.attributes import check_no_effect
-from proximo.envs.custom.func_checks import check_func_env, observed_arrays
+from proximo.envs.custom.func_checks import check_func_env, mask_row, observed_arrays
 from proximo.envs.custom.pure import state_difference
 from proximo.envs.episodes import Running, count_episodes, start_episodes
 from proximo.envs.pure import PureVec, cond_of_any
@@ -187,8 +187,7 @@ class FuncPure:
 
         def read(state: Any) -> Array | None:
             mask = look(state).get("action_mask")
-            parts = mask if isinstance(mask, (list, tuple)) else [mask]
-            return None if mask is None else jnp.concatenate([jnp.atleast_1d(jnp.asarray(x, bool)) for x in parts])
+            return None if mask is None else mask_row(self.env, mask)
 
         return jax.vmap(read, axis_size=self.num_envs)(inner)
 

@@ -107,12 +107,21 @@ def test_who_is_as_good_as_one_of_the_best_quarter_copies_nobody(tmp_path):
 
 
 def test_a_round_in_which_no_episode_has_ended_is_told(tmp_path, file, monkeypatch, caplog):
-    """Each environment plays 96 steps in a round, and an episode has 200. Nobody is replaced, as nobody has a score."""
+    """Each environment plays 96 steps in a round, and an episode has 200. Nobody is replaced, as nobody has a score. The first
+    member fails at the end, and is not the best one."""
+    def fail_at_the_end(run, *how):
+        if run.parent.name == "member-00" and "round-002" in run.parts and (run / "summary.json").exists():
+            raise FilesError("the disk is full")
+        save_checkpoint(run, *how)
+
+    monkeypatch.setattr("proximo.runs.watcher.save_checkpoint", fail_at_the_end)
     monkeypatch.setattr("proximo.bench.pbt.open_place", lambda where, folder: HerePlace())
     file.write_text(FILE.replace("CartPole-v1", "MountainCar-v0"))
     assert pbt(file, out=tmp_path / "out") == 0
     first, second = (one.message for one in caplog.records if "members that were replaced" in one.message)
     assert first.endswith("members that were replaced: 0") and "0 (no episode has ended in the round before" in second
+    assert [one["failed"] for one in journal(tmp_path / "out")[1]] == [True, False, False, False]
+    assert "member-01" in json.loads((tmp_path / "out" / "best.json").read_text())["run"]
 
 
 def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():

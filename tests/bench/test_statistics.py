@@ -45,6 +45,7 @@ def test_intervals_match_rliable():
             {"a": SCORES}, lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=2000)
     assert found == pytest.approx((values["a"][0], *intervals["a"][:, 0]))
     assert found.low < found.value < found.high
+    assert estimate(SCORES[:, 0]) == estimate(SCORES[:, :1])  # seeds of one environment
 
 
 def test_the_same_data_give_the_same_interval_and_the_global_generator_stays_untouched():
@@ -112,6 +113,13 @@ def test_curve_bands_contain_the_line():
     assert (bands["low"] <= bands["iqm"]).all() and (bands["iqm"] <= bands["high"]).all()
 
 
+def test_bands_are_the_intervals_of_each_point():
+    """Against rliable's bootstrap of independent points with heavy tails, on the average over them."""
+    curves = np.random.default_rng(2).standard_t(2, size=(10, 40))
+    bands, (_, low, high) = curve_bands(curves), bootstrap(curves, trimmed_mean)
+    assert abs((bands["low"] - low).mean()) < 0.06 and abs((bands["high"] - high).mean()) < 0.06
+
+
 def test_a_resampled_seed_counts_with_its_whole_curve():
     """Curves that are constant have a band that is constant: points of their own would make it ragged."""
     bands = curve_bands(np.repeat([[0.0], [1.0], [2.0]], 50, axis=1))
@@ -120,12 +128,20 @@ def test_a_resampled_seed_counts_with_its_whole_curve():
 
 
 def test_verdicts_match_welchs_test():
-    """Against scipy's test of two samples; the verdict knows only mean and deviation of the second one."""
-    ours, theirs = SCORES[:, 0], OTHERS[:, 0]
-    found = verdict(list(ours), theirs.mean(), theirs.std(), len(theirs))
-    p = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
-    assert found.reason == f"p = {p:.2g}"
-    assert found.word == ("within" if p >= 0.05 else "above" if ours.mean() > theirs.mean() else "below")
+    """Against scipy's test of two samples; the verdict knows only mean and deviation of the second one. Against one that does
+    not vary, it is the test of one sample."""
+    words, theirs = set(), OTHERS[:, 0]
+    for ours in (SCORES[:3, 0] + shift for shift in np.linspace(-9, 9, 61)):
+        found = verdict(list(ours), theirs.mean(), theirs.std(), len(theirs))
+        p = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+        assert found.reason == f"p = {p:.2g}"
+        assert found.word == ("within" if p >= 0.05 else "above" if ours.mean() > theirs.mean() else "below")
+        assert verdict(ours, 11.0, 0.0, 4).reason == f"p = {stats.ttest_1samp(ours, 11.0).pvalue:.2g}"
+        words.add(found.word)
+    assert len(words) == 3
+
+
+def test_verdicts_of_clear_differences():
     assert verdict([1.0, 1.1, 0.9], 0.0, 0.1, 3).word == "above"
     assert verdict([-1.0, -1.1, -0.9], 0.0, 0.1, 3).word == "below"
 
@@ -146,6 +162,7 @@ def test_paired_comparison():
     assert paired_p_value(old, old) == 1.0
     assert paired_p_value(old - 1, old) == 0.0
     assert paired_p_value(old[:1] - 1, old[:1]) == 1.0
+    assert paired_p_value(new[:2], old[:2]) == pytest.approx(stats.ttest_rel(new[:2], old[:2], alternative="less").pvalue)
     assert paired_difference(new, old).value == pytest.approx((new - old).mean())
 
 

@@ -366,7 +366,9 @@ def test_a_state_may_hold_keys_of_any_generator():
     ({"terminal": lambda self, state, rng: 0.3}, r"^Changed.terminal\(\) returned float32\. Return whether .*, as bool"),
     ({"reward": lambda self, state, *given: 1 if state["place"] > 1 else 0}, "line [0-9]+ needs the value of a number of JAX"),
     ({"state_info": lambda self, state: {"action_mask": jnp.zeros(2, bool)}},
-     r"^environment 0 \(Changed\), step 0: the mask allows no action")])
+     r"^environment 0 \(Changed\), step 0: the mask allows no action"),
+    ({"state_info": lambda self, state: {"action_mask": jnp.array([0, -jnp.inf])}},
+     r"^Changed.state_info\(\) returned an action_mask of float32\. Return True for an action that is allowed")])
 def test_a_function_that_is_wrong_is_named_before_training(change, said):
     make_envs = func_env.from_func_env(type("Changed", (Walk,), change)())
     with pytest.raises(EnvError, match=said):

@@ -84,6 +84,21 @@ def test_equal_seeds_give_equal_ratings():
     assert rate(models, contest, seed=5) == rate(models, contest, seed=5)
 
 
+def test_the_order_and_the_starts_of_games_differ_between_rounds_and_seeds():
+    """Ten pairs, each of which meets once in a round, from both sides and from a start of its own."""
+    def meet(seed):
+        starts = []
+        _, games = rate([of_strength(k, f"k{k}") for k in range(5)], lambda *given: (starts.append(given[2]) or 1.0, 1.0), 2, seed)
+        pairs = [(game.first, game.second) for game in games]
+        assert pairs[1::2] == [pair[::-1] for pair in pairs[::2]] and starts[::2] == starts[1::2]
+        return [pairs[:20:2], pairs[20::2]], {*starts}
+
+    (one, two), starts = meet(1)
+    (three, _), others = meet(2)
+    assert sorted(one) == sorted(two) == sorted(three) and one != two and one != three
+    assert len(starts) == len(others) == 20 and not starts & others
+
+
 def test_every_player_starts_every_game_with_its_own_noise():
     """Each game and side has its own noise, which depends on the seed; the start of a game is the same for both sides.
     """

@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from proximo.envs.arrays.image_axes import channels_first
 from proximo.envs.arrays.obs_layout import Layout, leaves, obs_layout, without_mask, write_rows
 from proximo.envs.arrays.spaces import action_writer, read_space
-from proximo.envs.custom.steps import described
+from proximo.envs.custom.steps import described, dtype_name
 from proximo.envs.custom.vector_checks import VectorChecks
 from proximo.errors import AnswerError, EnvError, UsageError
 from proximo.protocols import Array
@@ -97,7 +97,7 @@ class BatchRows:
         return self._rows(obs, self._checks.num_envs)
 
     def mask(self, obs: Any, info: Mapping[str, Any], call: str) -> Array | None:
-        """Return the masks of actions (N, A), None if there are none."""
+        """Return the masks of actions (N, A), None if there are none; UsageError for other values than 0 and 1."""
         part = self._checks.part(obs, ("action_mask",), call, "obs") if self.masked else info.get("action_mask")
         if part is None:
             return None
@@ -105,7 +105,11 @@ class BatchRows:
         if getattr(part, "shape", ())[:1] != (rows,):
             raise UsageError(f"{self._checks.name}.{call}() returned action_mask {described(part)}. It has to have one "
                              f"row for each of the {rows} environments.")
-        return self._kind.cast(part, np.bool_).reshape(rows, -1)
+        allowed = self._kind.cast(part, np.bool_)
+        if dtype_name(part) != "bool" and not bool((allowed == part).all()):  # such as the 0 and -inf of added masks
+            raise UsageError(f"{self._checks.name}.{call}() returned action_mask with other values than True, False, 1 "
+                             "and 0. Return True for an action that is allowed, and False for another one.")
+        return allowed.reshape(rows, -1)
 
     def of_ended(self, given: Any, rows: Array, over: Array) -> Array:
         """Return the last observations of episodes that ended, and `rows` elsewhere.
@@ -155,7 +159,6 @@ def batch_actions(space: spaces.Space[Any], kind: ArrayKind, name: str, num_envs
         return lambda action: concatenate(space, single(action), create_empty_array(space, num_envs))  # type: ignore[arg-type]
     if isinstance(space, spaces.Box):
         low, high = (kind.cast(bound[None], space.dtype) for bound in (space.low, space.high))
-        return lambda action: kind.cast(action.reshape(low.shape[1:] and (-1, *low.shape[1:])).clip(low, high),
-                                        space.dtype)
+        return lambda action: kind.cast(action.reshape(-1, *low.shape[1:]).clip(low, high), space.dtype)
     start = kind.cast(getattr(space, "start", 0), space.dtype)
     return lambda action: kind.cast(action, space.dtype) + start

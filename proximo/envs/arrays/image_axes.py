@@ -15,7 +15,7 @@ def image_axes(space: spaces.Space[Any]) -> Axes:
     The channels are last if the last axis is smaller than both others, as in (64, 64, 12). An array (H, W) is an image
     only if it is of uint8 with at least 8x8 pixels.
     """
-    if not isinstance(space, spaces.Box) or not space.shape:
+    if not isinstance(space, spaces.Box):
         return ""
     small = space.dtype == np.uint8
     if len(space.shape) == 2:

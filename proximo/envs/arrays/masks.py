@@ -87,8 +87,8 @@ def _masks_now(env: gym.Env) -> list[Any]:
 
 
 def has_mask_property(env: gym.Env) -> bool:
-    """Return whether an environment has its masks in a property of the outermost layer that has any."""
-    while isinstance(env, gym.Wrapper) and not hasattr(type(env), "action_masks") and "action_masks" not in vars(env):
+    """Return whether the masks of an environment are in a property of the outermost class that has any."""
+    while isinstance(env, gym.Wrapper) and not hasattr(type(env), "action_masks"):
         env = env.env
     return isinstance(getattr(type(env), "action_masks", None), property)
 

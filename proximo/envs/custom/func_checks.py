@@ -77,6 +77,19 @@ def observed_arrays(env: Any, given: Any) -> list[Array]:
             for key, part in space.spaces.items()]
 
 
+def mask_row(env: Any, given: Any) -> Array:
+    """Return a mask of actions, an array or one for each component, as (A,) bool.
+
+    Raises:
+        UsageError: It has floats: a mask that is added to logits is 0 where an action is allowed.
+    """
+    parts = [jnp.atleast_1d(jnp.asarray(x)) for x in (given if isinstance(given, (list, tuple)) else [given])]
+    if wrong := [x.dtype for x in parts if x.dtype.kind not in "biu"]:
+        raise UsageError(f"{type(env).__name__}.state_info() returned an action_mask of {wrong[0]}. Return True for an "
+                         "action that is allowed, and False for another one.")
+    return jnp.concatenate([x.astype(bool) for x in parts])
+
+
 def _checked(space: spaces.Space[Any], found: Array, call: str, described: str) -> Array:
     declared = np.dtype(space.dtype)
     if found.shape != space.shape:

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.arrays.masks import MaskReader, mask_row
+from proximo.envs.arrays.masks import MaskReader, mask_methods, mask_parts, mask_row
 from proximo.envs.gym import make_gym
 from proximo.envs.gym_loop import GymEnvs
 from proximo.errors import EnvError, UsageError
@@ -50,6 +50,15 @@ def test_rows_of_several_components():
     assert mask_row(np.array([[1, 0], [0, 1]]), 4).tolist() == [True, False, False, True]
     with pytest.raises(ValueError, match="has 2 entries, the action space has 3 choices"):
         mask_row(np.ones(2), 3)
+
+
+@pytest.mark.parametrize(("space", "parts"), [
+    (spaces.Discrete(3), [3]), (spaces.MultiDiscrete([2, 4]), [2, 4]), (spaces.Box(-1, 1, (2,)), None), (spaces.MultiBinary(2), None),
+    (spaces.Dict(b=spaces.Discrete(3), a=spaces.Box(-1, 1, (2,))), [3]), (spaces.Tuple([spaces.Box(-1, 1, (2,))]), None),
+    (spaces.Tuple([spaces.MultiDiscrete([2, 4]), spaces.MultiBinary(2), spaces.Discrete(5)]), [2, 4, 5])])
+def test_which_choices_a_mask_covers(space, parts):
+    found = mask_parts(space)
+    assert found is None if parts is None else found.tolist() == parts
 
 
 @pytest.mark.parametrize(("mask", "value"), [([0.0, -np.inf], "-inf"), ([1.0, np.nan], "nan"), ([2, 0], "2"),
@@ -132,6 +141,33 @@ def test_a_property_of_masks_may_need_a_reset_first(kind, wrapped):
     assert begin.mask.tolist() == [[True, False]] * 2
     for _, step in play_random(envs, begin, 6, np.random.default_rng(0)):
         assert step.mask.sum() == 2
+
+
+class MaskMethod(Probe):
+    def action_masks(self):
+        return [True, False]
+
+
+class MaskOfNone(Probe):
+    action_masks = None
+
+
+class MaskingWrapper(gymnasium.Wrapper):
+    """Its property fails before the first reset, and the environment in it has none."""
+
+    def __init__(self):
+        super().__init__(Probe())
+
+    @property
+    def action_masks(self):
+        return self.masks
+
+
+@pytest.mark.parametrize(("kinds", "number"), [
+    ([MaskMethod, MaskMethod], 2), ([MaskingWrapper], 1), ([MaskAfterReset, MaskAfterReset], 2), ([MaskMethod, MaskOfNone], 0),
+    ([MaskMethod, Probe], 0), ([MaskAfterReset, Probe], 0), ([MaskOfNone], 0), ([Probe], 0)])
+def test_environments_have_masks_if_all_of_them_have(kinds, number):
+    assert len(mask_methods([kind() for kind in kinds])) == number
 
 
 def test_a_mask_that_allows_nothing():

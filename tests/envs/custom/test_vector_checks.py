@@ -206,12 +206,24 @@ def test_a_space_of_one_environment_may_have_as_many_numbers_as_there_are_enviro
 
 
 @pytest.mark.parametrize(("mask", "said"), [(torch.ones(2, N), r"action_mask of shape \(2, 4\) .* one row for each of the 4 environments"),
-                                            (torch.ones(2), r"action_mask of shape \(2,\)"), ([1, 1], "action_mask as list")])
-def test_a_mask_has_a_row_for_each_environment(mask, said):
-    """Numbers of a mask were reshaped."""
+                                            (torch.ones(2), r"action_mask of shape \(2,\)"), ([1, 1], "action_mask as list"),
+                                            (torch.tensor([[0, -torch.inf]] * N), "action_mask with other values than True"),
+                                            (np.array([[1, 2]] * N, np.int8), "action_mask with other values than True")])
+def test_a_mask_has_a_row_for_each_environment_and_no_other_values(mask, said):
+    """Numbers of a mask were reshaped; a mask that is added to logits was taken for its opposite."""
     simulator = Simulator(BOX, True, change(4, lambda info: {"action_mask": mask}))
     simulator.single_action_space = spaces.Discrete(2)
     envs = GymVectorEnvs(simulator, 0)
     envs.reset()
     with pytest.raises(UsageError, match=said):
         envs.step(torch.zeros(N, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float32])
+@pytest.mark.parametrize("tensors", [False, True])
+def test_masks_may_be_numbers(dtype, tensors):
+    mask = np.eye(N, 2, dtype=bool)
+    simulator = Simulator(BOX, tensors)
+    simulator.reset = lambda seed: (simulator.observe(), {"action_mask": simulator.array(mask.astype(dtype))})
+    found = GymVectorEnvs(simulator, 0).reset().mask
+    assert found.dtype == (torch.bool if tensors else bool) and np.array_equal(found, mask)
