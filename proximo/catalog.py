@@ -115,8 +115,8 @@ def config_class(variant: str, advice: str = "") -> type[Config]:
     Raises:
         UsageError: There is no such variant; the message lists all.
     """
-    if variant not in VARIANTS:
-        near = nearest(variant.lower(), VARIANTS) or advice
+    if not isinstance(variant, str) or variant not in VARIANTS:
+        near = nearest(str(variant).lower(), VARIANTS) or advice
         raise UsageError(f"{one_line(variant)} is not a variant.{near} The variants are {', '.join(VARIANTS)}.")
     return VARIANTS[variant].config
 
@@ -138,8 +138,14 @@ def variant_of(kind: type[Config]) -> str:
 
 
 def parts_of(variant: str, framework: str) -> Parts:
-    """Return the parts of a variant in one framework ("torch" or "jax"); UsageError where it is not installed."""
+    """Return the parts of a variant in one framework ("torch" or "jax").
+
+    Raises:
+        UsageError: There is no such variant or framework, or the framework is not installed.
+    """
     config_class(variant)
+    if not isinstance(framework, str) or framework not in ("torch", "jax"):
+        raise UsageError(f"framework={one_line(framework):.60} is unknown. Use torch or jax.")
     with unbroken_imports():
         return _jax_parts(VARIANTS[variant]) if framework == "jax" else _torch_parts(VARIANTS[variant])
 

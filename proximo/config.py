@@ -101,7 +101,7 @@ class Config:
     """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
     init_from: str = setting("", group="training", resume="moved")
     """folder of a run, checkpoint or model whose weights and statistics of normalisation the run begins with"""
-    total_timesteps: int = setting(500_000, group="training", minimum=1, resume="free")
+    total_timesteps: int = setting(500_000, group="training", minimum=1, maximum=2**63 - 1, resume="free")
     """total environment steps over all environments, rounded down to whole iterations"""
     learning_rate: float = setting(2.5e-4, group="training", above=0, resume="free", sweep=True)
     """step size of Adam"""

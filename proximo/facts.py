@@ -244,6 +244,6 @@ def _checked(cfg: Any) -> Iterator[tuple[str, Any, str]]:
             if isinstance(fitting, str) and fitting != one_line(fitting):
                 raise TypeError("Write it on one line")
             yield name, fitting, ""
-        except (TypeError, OverflowError) as error:  # an overflow: of a whole number that no float can hold
+        except (TypeError, OverflowError, RuntimeError) as error:  # a number beyond floats; a tensor without one
             why = str(error) or f"Use {describe_type(hints[name])}"
             yield name, value, f"{name}={one_line(repr(value)):.60} is not allowed. {why}."

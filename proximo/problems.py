@@ -2,12 +2,13 @@
 
 import math
 import re
+from typing import Any
 
 from proximo.config import Config
 from proximo.envs.gym_source import single_env_problems, source_problems
 from proximo.envs.machine.memory_needs import memory_problems
 from proximo.envs.workers.choice import group_problems
-from proximo.errors import UsageError, with_place
+from proximo.errors import UsageError, one_line, with_place
 from proximo.facts import Engine, converted_fields, facts, range_problems, shown, type_problems
 from proximo.processes import world_from_environment
 
@@ -56,9 +57,17 @@ def _is_traced(value: object) -> bool:
 
 def checked(cfg: Config) -> Config:
     """Return the configuration as training uses it, completed; UsageError with a line for each problem if it fails."""
-    cfg = cfg.resolved()
+    cfg = given_config(cfg).resolved()
     if problems := config_problems(cfg):
         raise UsageError("\n".join(problems))
+    return cfg
+
+
+def given_config(cfg: Any) -> Config:
+    """Return what a program gives to a loop as configuration; UsageError if it is something else, such as a class."""
+    if not isinstance(cfg, Config):
+        raise UsageError(f"cfg={one_line(f'{cfg!r:.60}')} is not a configuration. Pass an object, such as "
+                         "proximo.Config(...).")
     return cfg
 
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import proximo
+from proximo.catalog import parts_of
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.gym import make_gym
@@ -27,6 +28,7 @@ from proximo.on_torch.assemble import assemble
 from proximo.on_torch.distributions import CategoricalHead
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.mlp import MLP
+from proximo.on_torch.train import train as train_on_torch
 from proximo.runs.presets import presets
 from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import with_changes
@@ -147,6 +149,9 @@ def test_all_problems_come_at_once_and_leave_nothing(tmp_path):
     with pytest.raises(UsageError, match="Did you mean CartPole-v1"):
         proximo.train(cfg(tmp_path / "run", env_id="CartPoll-v1"))
     assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError) as error:
+        proximo.train("ppo", env_file=3, env_id="CartPole-v1", gamma=3, seed=torch.zeros(1, device="meta"))
+    assert {line.partition("=")[0] for line in str(error.value).splitlines()} == {"env_file", "seed"}
     proximo.train(cfg(tmp_path / "run"))
     with pytest.raises(UsageError, match="contains a run already"):
         proximo.train(cfg(tmp_path / "run"))
@@ -391,10 +396,24 @@ def test_what_is_no_configuration_is_refused():
     with pytest.raises(UsageError, match="Bare needs the decorator @dataclass"):
         proximo.train(Bare)
     for wrong in (3, dict, {"seed": 1}):
-        with pytest.raises(UsageError, match="is not a configuration class"):
-            proximo.train(wrong)
+        for call in (proximo.train, proximo.sweep):
+            with pytest.raises(UsageError, match="is not a configuration class"):
+                call(wrong)
     with pytest.raises(UsageError, match="ppo_atary is not a variant. Did you mean ppo_atari?"):
         proximo.train("ppo_atary")
+    for wrong in (Config, "ppo", None):
+        with pytest.raises(UsageError, match=r"^cfg=.* is not a configuration\. Pass an object, such as proximo\.Config"):
+            next(train_on_torch(wrong, make_gym, assemble))
+
+
+def test_parts_are_named_by_a_variant_and_a_framework():
+    """Other frameworks gave the parts of torch."""
+    for wrong in (None, 3, ["ppo"]):
+        with pytest.raises(UsageError, match=r"is not a variant\..* The variants are ppo, "):
+            parts_of(wrong, "torch")
+    for wrong in (None, "tensorflow", ["jax"]):
+        with pytest.raises(UsageError, match=r"^framework=.* is unknown\. Use torch or jax\.$"):
+            parts_of("ppo", wrong)
 
 
 # what the preset of CartPole-v1 changes and CFG leaves at the default
@@ -584,6 +603,25 @@ def test_parts_are_checked_before_training_together_with_the_configuration(tmp_p
     with pytest.raises(UsageError, match="make_agent returned None, which lacks recurrent, .* of Agent"):
         proximo.train("ppo", make_agent=lambda spec, cfg: None, run_dir=str(tmp_path / "run"), **VALUES)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_refused_call_leaves_the_random_numbers_of_torch_as_they_were(tmp_path):
+    before = torch.get_rng_state()
+    with pytest.raises(UsageError, match="loss_fn=3 is not a function"):  # a network is made, to find what else is wrong
+        proximo.train("ppo", loss_fn=3, run_dir=str(tmp_path / "run"), **VALUES)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("call", [proximo.train, proximo.iterations])
+@pytest.mark.parametrize("fields, sentence", [
+    ({"env": np.zeros(2)}, r"env=array\(\[0\., 0\.\]\) is not an environment"),
+    ({"env_file": 3}, r"env_file=3 is not allowed\. Use text\."), ({"env_file": np.zeros(2)}, "env_file=array.* is not allowed"),
+    ({"env_file": "x" * 5000}, "^env_file=.*xxx does not exist"), ({"env_file": "x" * 5000 + ".py"}, r"x\.py does not exist"),
+    ({"env_id": "CartPole-v1", "hidden_sizes": torch.zeros(2, device="meta")}, "hidden_sizes=.* is not allowed"),
+    ({"env_id": "CartPole-v1", "total_timesteps": 10**400}, "total_timesteps=10* must be between 1 and 9223372036854775807")])
+def test_arguments_of_other_kinds_are_named(call, fields, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        next(iter(call(**fields)))
 
 
 @pytest.mark.parametrize("config, sentence", [

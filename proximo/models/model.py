@@ -12,7 +12,8 @@ from proximo.envs.arrays.moments import Moments
 from proximo.envs.arrays.obs_layout import float_view
 from proximo.envs.normalize import normalize_obs
 from proximo.errors import UsageError, warn, warn_once
-from proximo.models.raw_obs import ObsReader, Rows, check_choices, read_mask, read_raw, space_reader
+from proximo.models.act_arguments import check_choices, check_switch, read_first, read_mask
+from proximo.models.raw_obs import ObsReader, Rows, read_raw, space_reader
 from proximo.models.save_folder import model_tree, replaceable
 from proximo.models.spaces import action_for_env, action_from_env
 from proximo.models.weights import check_numbers
@@ -86,8 +87,9 @@ class Model:
 
         Raises:
             UsageError: The observation has another structure or shape, numbers that its dtype cannot hold (an image
-                that was divided by 255), or NaN. Or its mask allows no action.
+                that was divided by 255), or NaN. Or its mask allows no action, or another argument cannot be read.
         """
+        check_switch("deterministic", deterministic)
         rows, flags = self._read(raw_obs, first, mask, acts=True)
         action = action_for_env(self.choose(rows.obs, flags, rows.mask, deterministic), self.spec.action_space)
         return action[0] if rows.single else action
@@ -173,6 +175,7 @@ class Model:
         """
         from proximo.models.export.files import export_model
 
+        check_switch("mask", mask)
         export_model(self, given_path(path, "path", "Name a file such as agent.onnx."), to, also, mask)
 
     def _read(self, raw_obs: Any, first: Any, mask: Any, acts: bool) -> tuple[Rows, np.ndarray | None]:
@@ -188,18 +191,13 @@ class Model:
             made = [f"{name}={value}" for name in SEEN if (value := getattr(self.cfg, name)) != getattr(Config, name)]
             raise UsageError(f"{error}" + f" Observations are made with {', '.join(made)}." * bool(made)) from error
         count = len(rows.obs)
-        flags = None if first is None else np.asarray(first)
-        numbers = flags is not None and flags.dtype.kind in "iuf" and np.isin(flags, (0, 1)).all()
-        if flags is not None and flags.dtype != bool and not numbers:
-            raise UsageError(f"first={first!r:.60} is not allowed. Give True where an episode begins, otherwise False.")
-        if flags is not None and flags.shape not in ((), (1,) if rows.single else (count,)):
-            raise UsageError(f"first has shape {flags.shape}. {count} observations need {(count,)}, or one value.")
+        flags = None if first is None else read_first(first, rows.single, count)
         rows = rows if mask is None else rows._replace(mask=read_mask(mask, self.spec.action_space, count))
         if acts and rows.mask is None and self.spec.masked:
             warn_once("The agent was trained with action masks. Without one, it also chooses actions that were never "
                       "allowed: pass mask=... (docs/python.md#use-a-trained-model).")
         check_choices(rows.mask if acts else None, self.spec.action_space)
-        return rows, None if flags is None else np.broadcast_to(flags, count).astype(bool)
+        return rows, flags
 
     def _evaluate(self, raw_obs: Any, first: Any, mask: Any, action: Any, acts: bool) -> tuple[Any, Any]:
         rows, flags = self._read(raw_obs, first, mask, acts)

@@ -8,12 +8,11 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.arrays.image_axes import channels_first
-from proximo.envs.arrays.masks import mask_parts, mask_row
+from proximo.envs.arrays.masks import mask_row
 from proximo.envs.arrays.obs_faults import cast_numbers, leaf_fault
 from proximo.envs.arrays.spaces import ObsReader, read_space
 from proximo.errors import ProximoError, UsageError, first_line
 
-NO_MASK = "Where episodes begin is another argument: first=..."
 Space = spaces.Space[Any]
 Convert = Callable[[Space, Any, str], Any]  # (space of a leaf, its value, its name in messages)
 
@@ -55,7 +54,7 @@ def read_raw(space: Space | None, obs_shape: tuple[int, ...], raw: Any, unseen: 
                          "environment returns it. Give its first part.")
     try:
         return _read_rows(space, obs_shape, raw, unseen, reader)
-    except (RuntimeError, TypeError, ValueError) as error:  # numpy's of ragged lists, torch's of a gradient
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:  # of ragged lists, of a tensor's gradient
         if isinstance(error, ProximoError):
             raise
         raise UsageError(f"the observation cannot be read ({type(error).__name__}: {first_line(error)}). Give it as "
@@ -190,56 +189,6 @@ def _flat_row(space: Space, reader: ObsReader, raw: Any) -> np.ndarray:
 
     assert reader.flatten is not None
     return reader.flatten(_convert(space, raw, cast)).astype(reader.dtype)
-
-
-def read_mask(mask: Any, space: Space, count: int) -> np.ndarray:
-    """Return the argument `mask` of a model as (count, A) bool, A choices in all; UsageError if it is another one.
-
-    Args:
-        mask: One array, or one array per component of the action, each with a first axis of `count` observations, which
-            a single one may leave out. For several observations also a list of the masks of each.
-        space: The action space of one environment.
-        count: Number of observations.
-    """
-    parts = mask_parts(space)
-    if parts is None:
-        raise UsageError(f"mask was given, and actions of {space} cannot be masked. Leave it out. {NO_MASK}")
-    width, given = int(parts.sum()), _mask_of_each(mask, parts, count)
-    need = f"{count} observations need {(count, width)}, or one array per component of the action."
-    if (entries := sum(map(_size, given))) != count * width:
-        raise UsageError(f"mask has {entries} entries. {need}" + f" {NO_MASK}" * (entries == count))
-    if len(given) != count:
-        raise UsageError(f"mask has {len(given)} rows. {need}")
-    try:
-        return np.stack([mask_row(one, width) for one in given])
-    except ValueError as error:
-        raise UsageError(f"mask {str(error).removeprefix('action_mask ')}. {need}") from error
-
-
-def _mask_of_each(mask: Any, parts: np.ndarray, count: int) -> list[Any]:
-    """Return the mask of each observation; what fits no form becomes the mask of one."""
-    several = isinstance(mask, (tuple, list))
-    if several and [np.shape(one) if hasattr(one, "shape") else None for one in mask] == [(count, n) for n in parts]:
-        return list(np.concatenate([np.asarray(one) for one in mask], axis=1))
-    if several:
-        of_one = len(mask) == 1 and isinstance(mask[0], (tuple, list))
-        return list(mask) if count > 1 or of_one else [mask]
-    given = np.asarray(mask)
-    return list(given) if given.ndim == 2 else [given]
-
-
-def _size(mask: Any) -> int:
-    return sum(map(_size, mask)) if isinstance(mask, (tuple, list)) else np.size(mask)
-
-
-def check_choices(mask: np.ndarray | None, space: Space) -> None:
-    """Raise UsageError if a row of a mask, (N, A) bool, allows no choice of a component of the action."""
-    if mask is None or (parts := mask_parts(space)) is None:
-        return
-    starts = np.concatenate([[0], np.cumsum(parts)[:-1]])
-    if blocked := np.flatnonzero(~np.logical_or.reduceat(mask, starts, axis=1).all(axis=1)).tolist():
-        raise UsageError(f"the mask of observation {blocked[0]} allows no action. Allow at least one choice of each "
-                         "component, or do not act where an episode has ended.")
 
 
 def _masks(observations: list[Any]) -> np.ndarray:

@@ -12,6 +12,7 @@ from proximo.envs.arrays.joint_actions import action_parts, parts_of_action
 from proximo.envs.arrays.obs_layout import narrow_dtype
 from proximo.envs.arrays.spaces import action_writer
 from proximo.errors import FilesError, UsageError
+from proximo.models.act_arguments import array_of
 from proximo.protocols import Spec
 from proximo.runs.folder.files import typed
 from proximo.runs.folder.records import SPACES, SpaceRecord
@@ -151,7 +152,7 @@ def action_from_env(action: Any, space: gym.Space[Any], count: int) -> np.ndarra
     """
     if space.shape is None:
         return _rows_of_parts(action if isinstance(action, list) else [action], space, count)
-    given = np.asarray(action)
+    given = array_of(action, "the action")
     if given.shape not in ((count, *space.shape), space.shape if count == 1 else None):
         raise UsageError(f"the action has shape {given.shape}. {count} observations need {(count, *space.shape)}.")
     if given.dtype.kind not in ("biuf" if isinstance(space, gym.spaces.Box) else "biu"):

@@ -33,7 +33,7 @@ from proximo.on_jax.play_inside import InsidePlayer
 from proximo.on_jax.setup import ChangeLearner, make_inside_player, unchanged
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, key_data
 from proximo.part_checks import kind_of, make_complete_agent
-from proximo.problems import config_problems
+from proximo.problems import config_problems, given_config
 from proximo.protocols import LossFn, MakeAgent, MakeEnvs
 from proximo.streams import stream_generator, stream_seed
 
@@ -92,7 +92,7 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_
             not fit their actions or raises an exception.
         EnvError: The environments return other arrays than they have to, or raise an exception.
     """
-    cfg = cfg.resolved()
+    cfg = given_config(cfg).resolved()
     if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
         raise UsageError("\n".join(wrong))
     player = make_inside_player(cfg, partial(make_complete, make_envs), partial(make_complete_agent, make_agent),

@@ -9,7 +9,7 @@ from typing import Any
 from proximo.catalog import config_class
 from proximo.config import Config
 from proximo.envs.custom.imports import named_modules
-from proximo.errors import UsageError, notify
+from proximo.errors import UsageError, notify, one_line
 from proximo.facts import facts, fixed_on_resume, refused_changes
 from proximo.processes import world_from_environment
 from proximo.runs.custom_parts import NO_CUSTOM_PARTS, CustomParts, differs_from_variant
@@ -80,13 +80,13 @@ def steps_of_early_end(run: Run) -> int | None:
 
 
 def _is_auto(mode: str | None) -> bool:
-    return (mode or os.environ.get(VARIABLE)) == "auto"
+    return (os.environ.get(VARIABLE) if mode is None else mode) == "auto"
 
 
 def _mode_problem(cfg: Config, mode: str | None) -> list[str]:
-    name, value = ("resume", mode) if mode else (VARIABLE, os.environ.get(VARIABLE) or "never")
-    if value not in ("auto", "never"):
-        return [f"{name}={value} is not allowed. Use auto or never."]
+    name, value = (VARIABLE, os.environ.get(VARIABLE) or "never") if mode is None else ("resume", mode)
+    if not isinstance(value, str) or value not in ("auto", "never"):
+        return [f"{name}={one_line(value):.60} is not allowed. Use auto or never."]
     if value == "auto" and not cfg.run_dir:
         return [f"{name}=auto needs the folder of the run. Name it with --run-dir."]
     return []

@@ -29,7 +29,8 @@ def configure_sweep(config: str | Config | type[Config] | None, env: Any, custom
     if not (env is None or isinstance(env, str)):
         raise UsageError(f"env={getattr(env, '__name__', type(env).__name__)} was given. A sweep trains in "
                          "environments that are written in JAX: name one by its id, as text, or give make_envs.")
-    kind = config if isinstance(config, type) else type(config) if isinstance(config, Config) else Config
+    kind = config if isinstance(config, type) and issubclass(config, Config) else (
+        type(config) if isinstance(config, Config) else Config)
     swept = [*swept_fields(kind), "seed"]
     lists = {name: list(value) for name, value in values.items() if name in swept
              and (isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1)}

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 
 import gymnasium
 import numpy as np
@@ -118,6 +118,7 @@ def test_bounds_that_were_written_as_booleans_are_read():
     ("Pair", (1, np.zeros(3)), r"observation\[1\] has shape \(3,\); its space requires \(2,\)"),
     ("Pair", ([1, 2], np.zeros((3, 2))), "different numbers of rows"), ("Number", 9, "which is not in Discrete"),
     ("Numbers", [9, 0], "the observation is .9, 0., which is not in MultiDiscrete"),
+    ("Number", UserDict(a=1), r"the observation cannot be read \(KeyError: 0\)"),
     ("Number", 2.5, "dtype float64. This model takes int64"), ("Image", np.zeros((3, 40, 36)), r"takes \(40, 36, 3\)"),
 ])
 def test_other_structures_are_refused(name, raw, words):

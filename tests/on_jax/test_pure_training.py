@@ -155,6 +155,8 @@ def test_bind_returns_the_agent_with_the_weights_of_a_state():
 def test_what_cannot_work_is_refused(change, sentence):
     with pytest.raises(UsageError, match=sentence):
         make_training(replace(SMALL, **change), make_envs, make_agent)
+    with pytest.raises(UsageError, match=r"^cfg=<class 'proximo.* is not a configuration\. Pass an object"):
+        make_training(type(SMALL), make_envs, make_agent)
 
 
 def test_a_head_for_other_actions_is_refused():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 from imageio_ffmpeg import count_frames_and_secs
@@ -72,6 +73,12 @@ def test_what_is_no_path_for_a_result_is_said(run, given):
     for call in (lambda: proximo.watch(model, given), lambda: model.save(given), lambda: model.export(given)):
         with pytest.raises(UsageError, match="is not a path. Name "):
             call()
+
+
+@pytest.mark.parametrize("given", [3, [3], None, np.array("os"), np.array(["os", 3], object)])
+def test_what_is_no_list_of_modules_is_said(run, given):
+    with pytest.raises(UsageError, match=r"^allow_import=.* is not a list of names. Write allow_import=\['MODULE'\]\.$"):
+        proximo.load(run, allow_import=given)
 
 
 def test_results_may_be_in_the_home_folder(run, tmp_path, monkeypatch):

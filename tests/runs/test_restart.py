@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import proximo
@@ -197,6 +198,10 @@ def test_from_python_and_wrong_words(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PROXIMO_RESUME", "auto")
     with pytest.raises(proximo.UsageError, match=r"PROXIMO_RESUME=auto needs the folder of the run"):
         proximo.train("ppo", **fields)
+    for wrong in (False, [], np.zeros(2), "a" * 99):
+        with pytest.raises(proximo.UsageError, match=r"^resume=.{1,60} is not allowed\. Use auto or never\.$"):
+            proximo.train("ppo", resume=wrong, run_dir=tmp_path / "wrong", **fields)
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_a_damaged_summary_says_how_to_go_on(tmp_path, capsys):

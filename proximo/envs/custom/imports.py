@@ -153,8 +153,8 @@ def load_script(path: Path) -> ModuleType:
     Raises:
         UsageError: The file does not exist, is not a Python file, or raises an exception.
     """
-    if path.suffix != ".py" or not path.is_file():
-        wrong = "is not a Python file" if path.exists() else "does not exist"
+    if path.suffix != ".py" or not os.path.isfile(path):  # False also for a path that is too long
+        wrong = "is not a Python file" if os.path.exists(path) else "does not exist"
         raise UsageError(f"env_file={path} {wrong}. Give the path of a Python file: --env-file my_env.py or --env-file "
                          "my_env.py:MyEnv.")
     name = _module_name(path)

@@ -66,9 +66,10 @@ def chosen_format(path: Path, to: str, also: str) -> str:
         UsageError: The format or the additional output is unknown, the ending is that of another format, or a package
             is missing.
     """
-    wrong = [] if also in ("", "logits", "mean") else [f"--with {also} is unknown. Use logits or mean."]
+    wrong = [] if isinstance(also, str) and also in ("", "logits", "mean") else [
+        f"--with {also} is unknown. Use logits or mean."]
     ending = path.suffix.removeprefix(".")
-    if to and to not in FORMATS:
+    if to is not None and (not isinstance(to, str) or to not in ("", *FORMATS)):
         wrong.append(f"--to {to} is not a format of exported files. Use onnx or pt2.")
     elif path.is_dir():
         wrong.append(f"{path} is a folder. Name a file, such as {path / 'agent.onnx'}.")

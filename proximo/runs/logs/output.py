@@ -52,6 +52,8 @@ def write_line(stream: IO[Any], line: str) -> bool:
     except OSError:
         silence(stream)
         return False
+    except (AttributeError, ValueError):  # a program has closed it, or given one without flush() or this character
+        return False
     return True
 
 

@@ -51,7 +51,7 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     wrong += bad_class if (bad_class := not_a_class(config)) else ()
     custom_env = None if isinstance(env, str) else env
-    unclear = ["env and make_envs were both given. Give one of them."] * (None not in (env, make_envs))
+    unclear = ["env and make_envs were both given. Give one of them."] * (env is not None and make_envs is not None)
     unclear += usage_errors(lambda: env_factory(custom_env)) if custom_env is not None else ()
     if unclear or "make_envs" in bad:  # nothing more can be found
         raise UsageError("\n".join([*unclear, *wrong]))
@@ -109,7 +109,8 @@ def folder_of(given: Any, name: str) -> Path:
 def modules_of(allow_import: Any) -> tuple[str, ...]:
     """Return the names in the argument `allow_import`; a text is one name."""
     given = [allow_import] if isinstance(allow_import, (str, os.PathLike)) else allow_import
-    if not isinstance(given, Collection) or not all(isinstance(one, (str, os.PathLike)) for one in given):
+    listed = isinstance(given, Collection) and getattr(given, "shape", None) != ()
+    if not listed or not all(isinstance(one, (str, os.PathLike)) for one in given):
         raise UsageError(f"allow_import={allow_import!r:.60} is not a list of names. Write allow_import=['MODULE'].")
     return tuple(os.fspath(one) for one in given)
 

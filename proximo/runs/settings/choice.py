@@ -1,5 +1,6 @@
 """Which environment a configuration names, and which variant suits it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from proximo.envs.gym_source import ENV_FIELDS, IMAGES, check_env_fields
 from proximo.envs.pettingzoo import is_self_play
 from proximo.envs.procgen import GAMES, read_procgen_name
 from proximo.errors import UsageError
+from proximo.facts import type_problems
 from proximo.protocols import VecEnv
 
 
@@ -50,9 +52,16 @@ def played_env(cfg: Config) -> dict[str, Any]:
 
 
 def config_of_env(values: dict[str, Any]) -> Config:
-    """Return a default configuration with those of `values` that the choice of a variant depends on."""
+    """Return a default configuration with those of `values` that the choice of a variant depends on.
+
+    Raises:
+        UsageError: A value has a type that its field does not allow.
+    """
     names = ("env_id", "engine", *ENV_FIELDS, *IMAGES)
-    return replace(Config(), **{name: values[name] for name in names if name in values}).resolved()
+    cfg = replace(Config(), **{name: values[name] for name in names if name in values})
+    if wrong := type_problems(cfg):
+        raise UsageError("\n".join(wrong))
+    return cfg.resolved()
 
 
 def check_given_id(values: Mapping[str, Any]) -> None:
@@ -61,7 +70,8 @@ def check_given_id(values: Mapping[str, Any]) -> None:
     Args:
         values: The fields that were given. A configuration does not say whether its default id was.
     """
-    if values.get("env_file") and "env_id" in values:
+    file = values.get("env_file")
+    if isinstance(file, (str, os.PathLike)) and os.fspath(file) and "env_id" in values:
         try:
             name, path = name_in_file(config_of_env(dict(values)))
         except UsageError:  # is reported with all other problems, where the environment is made

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +149,15 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
     Called only after another problem was found and before training has made environments, so that all problems are
     reported together. It creates the smallest number of environments.
     """
-    wrong = []
-    if cfg.framework == "torch" and DEVICE.fullmatch(cfg.device):
+    wrong, make_agent = list[str](), parts.make_agent
+    if cfg.framework == "torch":
         from proximo.on_torch.device import pick_device
+        from proximo.on_torch.noise import seeded_agent
         from proximo.processes import world_from_environment
 
-        wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
+        make_agent = partial(seeded_agent, parts.make_agent)  # which leaves torch's own generator as it was
+        if DEVICE.fullmatch(cfg.device):
+            wrong += usage_errors(lambda: pick_device(cfg, world_from_environment()))
     engine = cfg.engine if cfg.engine in cfg.limits.engines else "auto"
     names = ("env_id", "model", "norm_obs", "norm_reward", *ENV_FIELDS, *IMAGES)
     changed = {name: getattr(cfg, name) for name in names}
@@ -165,7 +169,7 @@ def problems_of_parts(cfg: Config, parts: Parts) -> list[str]:
         small = type(cfg)(**changed, engine=engine, num_envs=parts.rows_per_game(cfg)).resolved()
         envs = parts.make_envs(small, list(range(small.num_envs)))
         try:
-            parts.make_agent(make_normalizer(small, envs).spec, small)
+            make_agent(make_normalizer(small, envs).spec, small)
         finally:
             envs.close()
 

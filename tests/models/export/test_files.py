@@ -219,7 +219,9 @@ def test_an_operation_that_onnx_lacks_is_named(tmp_path, capfd):
     ("agent.txt", {}, "agent.txt does not end in a format of exported files. Name it .*agent.onnx or .*agent.pt2"),
     ("agent", {"to": "txt"}, "--to txt is not a format of exported files. Use onnx or pt2"),
     ("agent.pt2", {"to": "onnx"}, "does not end in .onnx. Name it"), ("agent.pt2", {"also": "mean"}, "--with mean is not available"),
-    ("agent.pt2", {"also": "value"}, "--with value is unknown. Use logits or mean"), ("", {}, "is a folder. Name a file")])
+    ("agent.pt2", {"also": "value"}, "--with value is unknown. Use logits or mean"), ("", {}, "is a folder. Name a file"),
+    ("agent.pt2", {"to": np.zeros(2)}, r"--to \[0. 0.\] is not a format"), ("agent.pt2", {"also": np.zeros(2)}, "is unknown"),
+    ("agent.pt2", {"mask": "no"}, r"mask='no' is not allowed\. Use True or False")])
 def test_arguments_that_cannot_work(path, fields, words, tmp_path):
     with pytest.raises(UsageError, match=words):
         random_model(spaces.Discrete(4), VECTOR).export(tmp_path / path, **fields)

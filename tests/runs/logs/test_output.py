@@ -1,5 +1,6 @@
 """Standard streams that are closed, full or without a reader: training ends with 0, and all of its files are there."""
 
+import io
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,25 @@ def test_output_can_neither_end_nor_prevent_training(redirection, tmp_path):
     assert [int(row["iteration"]) for row in rows(run, "metrics.csv")] == list(range(1, 11))
     assert (run / "summary.json").exists() and weights(run)
     assert "proximo" not in (run / "metrics.csv").read_text() + (run / "episodes.csv").read_text()
+
+
+class Written:
+    """A stream with write() alone."""
+
+    def write(self, text):
+        return len(text)
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Written])
+def test_streams_of_a_program_cannot_end_training(stream, tmp_path, monkeypatch):
+    """One that was closed, and one without flush(): both ended training after the first iteration."""
+    stream = stream()
+    if hasattr(stream, "close"):
+        stream.close()
+    monkeypatch.setattr(sys, "stdout", stream)
+    run = proximo.train("ppo", env_id="CartPole-v1", num_envs=2, num_steps=16, total_timesteps=64, run_dir=tmp_path / "run")
+    monkeypatch.undo()
+    assert (run / "summary.json").exists() and len(rows(run, "metrics.csv")) == 2
 
 
 def test_a_result_that_cannot_be_written_is_told(tmp_path):
