@@ -208,7 +208,7 @@ def _joint_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
 
 
 def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.random.Generator) -> Any:
-    """Return one random action, as a policy would return it.
+    """Return one random action, as a policy would return it. Numbers of a Box are near 0 or near its nearest bound.
 
     Args:
         space: A space that action_writer accepts.
@@ -218,8 +218,9 @@ def scripted_action(space: spaces.Space[Any], mask: np.ndarray | None, rng: np.r
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return _scripted_row(space, mask, rng)
     if isinstance(space, spaces.Box):
-        low, high = np.maximum(space.low, -1.5), np.minimum(space.high, 1.5)
-        return np.asarray(rng.uniform(low, high), space.dtype) if np.all(low <= high) else (low + high) / 2
+        usual = np.clip(0.0, space.low, space.high)
+        low, high = np.maximum(space.low, usual - 1.5), np.minimum(space.high, usual + 1.5)
+        return np.asarray(rng.uniform(low, high), space.dtype)
     if isinstance(space, spaces.MultiBinary):
         return rng.integers(0, 2, space.shape)
     parts = mask_parts(space)

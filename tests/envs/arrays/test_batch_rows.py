@@ -36,3 +36,13 @@ def test_actions_are_those_of_single_environments(space, kind):
         assert whole.contains(found)
         for one, other in zip(iterate(whole, found), single, strict=True):
             assert data_equivalence(one, other, exact=True)
+
+
+def test_actions_of_checks_vary_in_every_component():
+    """Inside the bounds, also where a Box does not reach the usual range of a policy."""
+    space = spaces.Box(np.array([10, -30, -1, -np.inf, 0.5], np.float32), np.array([20, -20, 1, np.inf, 0.6], np.float32))
+    rng = np.random.default_rng(1)
+    played = np.stack([scripted_action(space, None, rng) for _ in range(200)])
+    assert all(space.contains(one) for one in played)
+    assert np.allclose(played.min(0), [10, -21.5, -1, -1.5, 0.5], atol=0.1)
+    assert np.allclose(played.max(0), [11.5, -20, 1, 1.5, 0.6], atol=0.1)
