@@ -64,6 +64,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
             last = [_of_row(step.metrics[name], int(row)) for name in envs.metric_names]
             finished[row].append((float(step.episode.ret[row]), int(step.episode.length[row]), last))
             began[row] = count
+        began[to_numpy(step.first)] = count  # later than the last end, where a filler row resets or an agent waits
         given_up |= count - began >= max_steps
         if show is not None:
             show(sum(min(len(one), quota) for one in finished), count * envs.num_envs)
@@ -174,6 +175,8 @@ def episode_returns(model: Model, envs: VecEnv, deterministic: bool, seed: int, 
     for count, step in enumerate(play(model, envs, deterministic, seed)):
         if to_numpy(step.episode.finished)[0]:
             returns.append(float(step.episode.ret[0]))
+            began = count
+        if to_numpy(step.first)[0]:
             began = count
         if len(returns) == episodes or count - began >= MAX_STEPS:
             break

@@ -116,6 +116,13 @@ def test_an_episode_that_is_too_long_never_counts(episodes):
     assert found.lengths == [3, 3, 3, 10, 10, 10]
 
 
+def test_the_steps_of_an_episode_count_from_its_first_one():
+    """All episodes have 3 or 10 steps; the filler row between two of them is no step of the second."""
+    envs = make_gym(Config(env_id="Late-v0", autoreset="next-step"), [0, 1])
+    assert evaluate(Player("Late-v0"), envs, 6, True, max_steps=10).lengths == [3, 3, 3, 10, 10, 10]
+    assert evaluate(Player("Late-v0"), envs, 6, True, max_steps=9).lengths == [3, 3, 3]
+
+
 def test_every_player_has_as_many_episodes():
     """Five episodes of two players in four rows: two in each row."""
     envs = make_gym(Config(env_id="Drawn-v0"), [1, 2, 3, 4])
