@@ -33,8 +33,9 @@ def population_sections(directory: Path) -> list[Section]:
 
 
 def best_member(members: Sequence[MemberRecord]) -> int:
-    """Return the number of the member with the highest score."""
-    return int(np.argmax([-np.inf if one["score"] is None else one["score"] for one in members]))
+    """Return the number of the member with the highest score; without any, of the first that has not failed."""
+    order = [(not one["failed"], -np.inf if one["score"] is None else one["score"]) for one in members]
+    return order.index(max(order))
 
 
 def line_of(rounds: Rounds, member: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proximo.bench.report.main import report
-from proximo.bench.report.population import line_of, population_sections
+from proximo.bench.report.population import best_member, line_of, population_sections
 from tests.support.run_folders import RunFolder
 
 
@@ -51,6 +51,12 @@ def test_a_parent_that_does_not_exist_ends_the_line():
     """pbt.json is a file that somebody may have changed."""
     assert line_of([[member(1.0, None, 1e-3)], [member(1.0, 7, 1e-3)]], 0) == [(2, 0)]
     assert line_of(ROUNDS, 2) == [(1, 1), (2, 2)]
+
+
+def test_a_member_that_failed_is_not_the_best():
+    """Where no episode has ended, as `proximo pbt` reports it."""
+    assert best_member([member(None, 0, 1e-3, failed=True), member(None, 1, 1e-3)]) == 1
+    assert best_member([member(None, 0, 1e-3), member(-5.0, 1, 1e-3), member(-5.0, 1, 1e-3)]) == 1
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"file": {}, "rounds": []}', '{"file": {}, "rounds": [[]]}'])
