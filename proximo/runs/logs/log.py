@@ -96,7 +96,7 @@ class Log:
         values = self._charts(finished) | {name: float(value) for name, value in metrics.items()}
         if not math.isnan(evaluated := values.get("eval/return_mean", math.nan)):
             self._evaluated = evaluated
-        line = self._window.add(iteration, values, len(finished.ret), last)
+        line = self._window.add(iteration, values, self._counts(finished), last)
         with files_of(self._run.folder):
             if line is not None:
                 self._write_metrics(f"{iteration},{step},{seconds:.3f}", line)
@@ -151,6 +151,15 @@ class Log:
             charts[f"charts/episodic_length-{player}"] = mean_of(finished.length[mine])
         sps = self._clock.sps
         return charts | {"charts/SPS": math.nan if sps is None else float(int(sps))}
+
+    def _counts(self, finished: FinishedEpisodes) -> dict[str, int]:
+        """Return how many episodes each mean over episodes is over."""
+        everyone = ("episodic_return", "episodic_length", *self._run.cfg.info_metrics)
+        counts = dict.fromkeys((f"charts/{name}" for name in everyone), len(finished.ret))
+        for index, player in enumerate(self._players):
+            mine = int((finished.row % len(self._players) == index).sum())
+            counts |= {f"charts/episodic_return-{player}": mine, f"charts/episodic_length-{player}": mine}
+        return counts
 
     def _write_metrics(self, begin: str, values: dict[str, float]) -> None:
         if not self._names:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from proximo.protocols import COUNTS
 
 NEWEST = {"charts/SPS", "charts/learning_rate", *(f"charts/{name}" for name in COUNTS)}  # not the mean
-OF_EPISODES = "charts/episodic_"  # means over episodes: iterations count by the number of episodes that they ended
+EVALUATIONS = "eval/"  # not the mean either: each is of one agent, and the last one is the score of a run
 
 
 class Window:
@@ -24,24 +24,30 @@ class Window:
         self._every = every
         self._sums: dict[str, tuple[float, float]] = {name: (x, weight) for name, (x, weight) in (kept or {}).items()}
 
-    def add(self, iteration: int, values: dict[str, float], episodes: int, last: bool) -> dict[str, float] | None:
+    def add(self, iteration: int, values: dict[str, float], counts: Mapping[str, int],
+            last: bool) -> dict[str, float] | None:
         """Add the metrics of an iteration.
 
         Args:
             iteration: Its number, from 1.
             values: Its metrics by name; NaN counts nothing.
-            episodes: Number of episodes that ended in it.
+            counts: Of each metric that is a mean over episodes, their number, by which the iteration counts.
             last: Whether the run ends after it.
 
         Returns:
-            The mean of each metric since the last line if a line is due, otherwise None.
+            The mean of each metric since the last line if a line is due, otherwise None; of some the newest value.
         """
         if self._every == 1:
             return values
         for name, value in values.items():
-            total, weight = (0.0, 0.0) if name in NEWEST else self._sums.get(name, (0.0, 0.0))
-            more = 0.0 if math.isnan(value) else float(episodes) if name.startswith(OF_EPISODES) else 1.0
-            self._sums[name] = (total + more * value, weight + more) if more else (total, weight)
+            total, weight = self._sums.setdefault(name, (0.0, 0.0))
+            if math.isnan(value):
+                continue
+            if name in NEWEST or name.startswith(EVALUATIONS):
+                self._sums[name] = value, 1.0
+            else:
+                more = float(max(1, counts.get(name, 1)))
+                self._sums[name] = total + more * value, weight + more
         if iteration > 1 and iteration % self._every and not last:
             return None
         means = {name: total / weight if weight else math.nan for name, (total, weight) in self._sums.items()}

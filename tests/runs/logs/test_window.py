@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from proximo.cli.main import main
+from proximo.config import Config
+from proximo.runs.folder.run import Run
+from proximo.runs.logs.log import Log
 from proximo.runs.logs.window import Window
+from proximo.types import FinishedEpisodes
 from tests.support.runs import at_iteration, rows, same_logs, same_weights, terminate, train
 
 
@@ -47,10 +51,10 @@ def test_a_resume_between_two_lines_changes_no_line(tmp_path, monkeypatch):
 def test_sums_survive_a_checkpoint():
     """Against the mean of three values, of the two that are numbers, and NaN where there was none."""
     window = Window(5)
-    assert window.add(2, {"a": 1.0, "b": math.nan, "c": 3.0}, 0, last=False) is None
+    assert window.add(2, {"a": 1.0, "b": math.nan, "c": 3.0}, {}, last=False) is None
     window = Window(5, json.loads(json.dumps(window.state())))
-    assert window.add(3, {"a": 2.0, "b": math.nan, "c": math.nan}, 0, last=False) is None
-    line = window.add(5, {"a": 6.0, "b": math.nan, "c": 5.0}, 0, last=False)
+    assert window.add(3, {"a": 2.0, "b": math.nan, "c": math.nan}, {}, last=False) is None
+    line = window.add(5, {"a": 6.0, "b": math.nan, "c": 5.0}, {}, last=False)
     assert line is not None and line["a"] == 3.0 and math.isnan(line["b"]) and line["c"] == 4.0 and window.state() == {}
 
 
@@ -58,4 +62,29 @@ def test_the_first_and_the_last_iteration_have_a_line():
     """So that metrics.csv has its columns from the beginning, and ends where the run does."""
     for every, due in ((100, [1, 7]), (2, [1, 2, 4, 6, 7])):
         window = Window(every)
-        assert [k for k in range(1, 8) if window.add(k, {"a": 1.0}, 0, last=k == 7) is not None] == due
+        assert [k for k in range(1, 8) if window.add(k, {"a": 1.0}, {}, last=k == 7) is not None] == due
+
+
+def test_a_line_has_the_last_evaluation():
+    """Against the last of two evaluations, each of one agent; the iteration after it has none."""
+    window = Window(4)
+    for k, value in ((5, 10.0), (6, math.nan), (7, 30.0)):
+        assert window.add(k, {"eval/return_mean": value}, {}, last=False) is None
+    assert window.add(8, {"eval/return_mean": math.nan}, {}, last=False) == {"eval/return_mean": 30.0}
+    line = window.add(12, {"eval/return_mean": math.nan}, {}, last=False)
+    assert line is not None and math.isnan(line["eval/return_mean"])
+
+
+def test_metrics_of_episodes_are_means_over_episodes(tmp_path):
+    """Against the means over all episodes: of a metric of info, and of each player, whose episodes differ in number."""
+    cfg = Config(log_every=2, info_metrics=("is_success",), total_timesteps=10_000)
+    run = Run(folder=tmp_path, variant="ppo", cfg=cfg)
+    log = Log(run, ("a", "b"), meter=False)
+    for k, rows_of, returns, share in ((1, [0], [9], 0.0), (3, [0, 1, 1, 1], [0, 1, 1, 1], 1.0), (4, [0, 0, 0, 1], [4, 4, 4, 5], 0.5)):
+        ended = np.array(rows_of)
+        finished = FinishedEpisodes(step=100 * k + ended, row=ended, ret=np.array(returns, np.float32), length=ended + 1)
+        log.iteration(k, 100 * k + 9, {"charts/is_success": share, "losses/entropy": float(k)}, finished)
+    log.close()
+    line = numbers(tmp_path)[-1]
+    assert line["charts/episodic_return"] == 20 / 8 and line["charts/is_success"] == 0.75 and line["losses/entropy"] == 3.5
+    assert line["charts/episodic_return-a"] == (0 + 3 * 4) / 4 and line["charts/episodic_return-b"] == (3 * 1 + 5) / 4
