@@ -114,8 +114,10 @@ def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
     if "choices" in given:
         return given["choices"][rng.integers(len(given["choices"]))]
     low, high = float(given["low"]), float(given["high"])
-    drawn = np.exp(rng.uniform(np.log(low), np.log(high))) if given.get("log") else rng.uniform(low, high)
-    return within(float(drawn), given)
+    if given.get("log"):
+        return within(float(np.exp(rng.uniform(np.log(low), np.log(high)))), given)
+    half = 0.5 * is_whole(given)  # otherwise rounding would draw the ends half as often as what is between them
+    return within(rng.uniform(low - half, high + half), given)
 
 
 def within(value: float, given: dict[str, Any]) -> Any:

@@ -140,6 +140,13 @@ def test_values_stay_in_their_range_and_are_drawn_or_changed_by_a_fifth():
     assert {change_value(rng, {"choices": ["a", "b"]}, "a") for _ in range(50)} == {"a", "b"}
 
 
+def test_whole_numbers_of_a_range_are_drawn_equally_often():
+    """Also the smallest and the largest one."""
+    rng = np.random.default_rng(0)
+    counts = np.bincount([draw_value(rng, {"low": 1, "high": 4}) for _ in range(4000)])
+    assert counts[0] == 0 and len(counts) == 5 and all(900 < count < 1100 for count in counts[1:])
+
+
 def test_a_range_of_very_large_whole_numbers():
     """Such numbers are objects for numpy, which has no logarithm of them."""
     drawn = draw_value(np.random.default_rng(1), {"low": 1, "high": 10**30, "log": True})
