@@ -27,23 +27,31 @@ class Thinned:
         self.every = 1
         self.stamp += 1
         self.points = self._rest = np.empty((0, columns))
+        self._known = np.empty((0, columns), int)  # how many numbers each mean of a point is over
 
     def add(self, rows: np.ndarray) -> None:
         """Add rows (R, columns); rows that do not fill a point wait for others."""
         self._rest = np.concatenate([self._rest, rows])
         while len(self._rest) >= self.every:
             if len(self.points) == self.most:
-                self.points, self.every, self.stamp = self._merge(self.points, 2), 2 * self.every, self.stamp + 1
+                self.points, self._known = self._merge(self.points, self._known, 2)
+                self.every, self.stamp = 2 * self.every, self.stamp + 1
             count = min(self.most - len(self.points), len(self._rest) // self.every) * self.every
-            self.points = np.concatenate([self.points, self._merge(self._rest[:count], self.every)])
-            self._rest = self._rest[count:]
+            rows, self._rest = np.split(self._rest, [count])
+            points, known = self._merge(rows, np.isfinite(rows).astype(int), self.every)
+            self.points, self._known = np.concatenate([self.points, points]), np.concatenate([self._known, known])
 
-    def _merge(self, rows: np.ndarray, every: int) -> np.ndarray:
-        """Return a point for each group of `every` rows; values that are not finite do not count."""
-        groups = rows.reshape(-1, every, rows.shape[1])
-        known = np.isfinite(groups)
-        count = known.sum(axis=1)
-        total = np.where(known, groups, 0.0).sum(axis=1)
+    def _merge(self, rows: np.ndarray, known: np.ndarray, every: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return a point for each group of `every` rows, and how many numbers each of its means is over.
+
+        Args:
+            rows: (R, columns).
+            known: (R, columns) how many numbers each value is the mean of; 0: it is not finite and does not count.
+            every: Rows of a group.
+        """
+        groups, counts = (x.reshape(-1, every, rows.shape[1]) for x in (rows, known))
+        count = counts.sum(axis=1)
+        total = (np.where(counts > 0, groups, 0.0) * counts).sum(axis=1)
         points = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
         points[:, :self._last] = groups[:, -1, :self._last]
-        return points
+        return points, count

@@ -73,9 +73,7 @@ def test_points_are_means_of_equally_many_rows(pieces):
         begin += piece
     assert curve.every == 8 and len(curve.points) == 4
     np.testing.assert_array_equal(curve.points[:, 0], [7, 15, 23, 31])
-    for k in (0, 2, 3):
-        assert curve.points[k, 1] == pytest.approx(rows[8 * k:8 * k + 8, 1].mean())
-    assert np.isfinite(curve.points).all()
+    np.testing.assert_allclose(curve.points[:, 1], np.nanmean(rows[:32, 1].reshape(4, 8), axis=1), rtol=1e-12)
 
 
 def test_points_that_a_page_has_stay_as_they_are_until_the_stamp_changes():
