@@ -27,7 +27,7 @@ class Thinned:
         self.every = 1
         self.stamp += 1
         self.points = self._rest = np.empty((0, columns))
-        self._known = np.empty((0, columns), int)  # how many numbers each mean of a point is over
+        self._known: np.ndarray = np.empty((0, columns), int)  # how many numbers each mean of a point is over
 
     def add(self, rows: np.ndarray) -> None:
         """Add rows (R, columns); rows that do not fill a point wait for others."""
