@@ -71,7 +71,7 @@ class WatchArguments:
     seed: int = 0
     """seed of environment and actions"""
     max_frames: int = 2000
-    """largest number of frames, for each episode that is shown"""
+    """largest number of frames, times the number of episodes: a long one may take what short ones leave"""
     best: bool = False
     """play with the best model of the evaluations during training (train --eval-every)"""
     env_id: OtherId = ""

@@ -94,7 +94,7 @@ def watch(model: "str | Path | Model", out: str | Path, episodes: int = 1, env: 
         env: As in `proximo.train`; None: the environment of the run. Its render modes must include rgb_array.
         deterministic: As in `evaluate`.
         seed: The seed of environment and actions.
-        max_frames: Largest number of frames for each episode.
+        max_frames: Largest number of frames, times `episodes`: a long episode may take what short ones leave.
         parts: As in `evaluate`.
 
     Returns:
