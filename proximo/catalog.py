@@ -130,9 +130,10 @@ def variants_with(field: str) -> str:
 def variant_of(kind: type[Config]) -> str:
     """Return the name of the variant that a configuration class belongs to; UsageError if there is none."""
     names = {variant.config: name for name, variant in VARIANTS.items()}
-    found = [names[base] for base in kind.__mro__ if base in names]
+    found = [names[base] for base in getattr(kind, "__mro__", ()) if base in names]
     if not found:
-        raise UsageError(f"{kind.__name__} is not a configuration class. Use Config, a class of proximo.variants, or a "
+        given = getattr(kind, "__name__", one_line(f"{kind!r:.60}"))
+        raise UsageError(f"{given} is not a configuration class. Use Config, a class of proximo.variants, or a "
                          "subclass of one of them. An environment is given as env=...")
     return found[0]
 

@@ -25,13 +25,13 @@ class Config:
     """arguments of the environment, key=value with Python literals or text: size=5 continuous=False"""
     env_wrappers: facts.Texts = setting((), group="environment", task=True)
     """wrappers around each environment, module:Wrapper, the innermost first"""
-    frame_skip: int = setting(1, group="environment", minimum=1, detail="15", task=True)
+    frame_skip: int = setting(1, group="environment", minimum=1, maximum=10_000, detail="15", task=True)
     """environment steps (Atari: frames) for which an action is repeated"""
     grayscale: bool = setting(False, group="environment", detail="18", task=True)
     """one luminance channel per image"""
-    resize: int | None = setting(None, group="environment", minimum=1)
+    resize: int | None = setting(None, group="environment", minimum=1, maximum=10_000)
     """resize images to squares with sides of this many pixels"""
-    frame_stack: int = setting(1, group="environment", minimum=1, detail="20", ablated=1)
+    frame_stack: int = setting(1, group="environment", minimum=1, maximum=10_000, detail="20", ablated=1)
     """observations stacked into one, the newest last"""
     engine: Engine = setting("auto", group="environment", chosen=True)
     """library that steps the environments; auto: the fastest one that is faithful to the original environments"""
@@ -97,7 +97,7 @@ class Config:
     # Training, and from exp_name on logging: the shapes of the weights do not depend on these fields
     seed: int = setting(1, group="training", minimum=0)
     """seed of every random draw: weights, environments, actions, minibatches"""
-    num_seeds: int = setting(1, group="training", minimum=1)
+    num_seeds: int = setting(1, group="training", minimum=1, maximum=10_000)
     """agents that are trained together, with seeds seed, seed+1, ... (JAX, with environments written in JAX)"""
     init_from: str = setting("", group="training", resume="moved")
     """folder of a run, checkpoint or model whose weights and statistics of normalisation the run begins with"""
@@ -117,7 +117,7 @@ class Config:
     """bootstrap from the value of the last observation at a time limit; off: treat it as a terminal state"""
     num_minibatches: int = setting(4, group="training", minimum=1, resume="free", detail="6, 35", ablated=1)
     """minibatches per epoch"""
-    update_epochs: int = setting(4, group="training", minimum=1, resume="free", detail="6", ablated=1)
+    update_epochs: int = setting(4, group="training", minimum=1, maximum=10_000, resume="free", detail="6", ablated=1)
     """E: passes over each batch"""
     norm_adv: facts.NormAdv = setting("minibatch", resume="free", detail="7", ablated="none",
                                       switch=("none", "minibatch"))

@@ -208,7 +208,8 @@ def _log(level: int, sentence: str) -> None:
         LOGGER.log(level, "%s", sentence)
 
 
-USES = {"make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
+USES = {"train": "Pass a loop, such as train of proximo.on_torch.train.",
+        "make_envs": "Pass (cfg, seeds) -> environments.", "callbacks": "Pass functions of an Iteration.",
         "make_agent": "Pass (spec, cfg) -> the network (docs/add-a-network.md).",
         "loss_fn": "Pass (batch, cfg) -> the loss and named statistics (docs/add-a-loss.md).",
         "set_up": "Pass (cfg, make_envs, make_agent, loss_fn, state) -> what set_up of proximo.on_torch.setup, or for "

@@ -20,7 +20,7 @@ class Atari(Config):
     model: Model = "cnn"
     shared_network: bool = True
     checkpoint_every: int = 500
-    noop_max: int = setting(30, group="environment", minimum=0, detail="14", ablated=0, task=True)
+    noop_max: int = setting(30, group="environment", minimum=0, maximum=10_000, detail="14", ablated=0, task=True)
     """a game begins with up to this many no-op actions, a random number"""
     frame_skip: int = 4
     max_pool: bool = setting(True, group="environment", detail="15", ablated=False, task=True)
@@ -29,7 +29,7 @@ class Atari(Config):
     """the loss of a life ends the episode for the learner, but not the game"""
     fire_reset: bool = setting(True, group="environment", detail="17", ablated=False)
     """press FIRE after a reset if the game needs it"""
-    screen_size: int = setting(84, group="environment", minimum=1, detail="18", task=True)
+    screen_size: int = setting(84, group="environment", minimum=1, maximum=10_000, detail="18", task=True)
     """frames are resized to squares with sides of this many pixels"""
     grayscale: bool = True
     clip_rewards: bool = setting(True, group="environment", detail="19", ablated=False)

@@ -2,6 +2,7 @@
 table of published scripts (docs/details.md)."""
 
 import math
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
@@ -77,6 +78,15 @@ def test_a_configuration_cannot_be_changed_and_every_field_is_explained():
         Config().seed = 2
     for kind, *_ in VARIANTS.values():
         assert kind.__doc__ and len({f.name for f in fields(kind)}) == len(fields(kind))
+
+
+@pytest.mark.parametrize("number", [10_001, 2**63, 10**20])
+@pytest.mark.parametrize(("kind", "name"), [(Config, "update_epochs"), (Config, "num_seeds"), (Config, "frame_stack"), (Config, "resize"),
+                                            (Config, "frame_skip"), (Atari, "screen_size"), (Atari, "noop_max")])
+def test_numbers_that_would_fill_the_memory_are_refused(kind, name, number):
+    """As the only problem. frame_stack=2**31 took memory until there was none, and 2**63 was an OverflowError of numpy."""
+    found = config_problems(kind(framework="jax" if name == "num_seeds" else "torch", **{name: number}).resolved())
+    assert len(found) == 1 and re.match(rf"{name}={number} must be between [01] and 10000", found[0])
 
 
 @pytest.mark.parametrize("change,sentence", [

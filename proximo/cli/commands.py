@@ -26,6 +26,7 @@ from proximo.runs.logs.announce import announce_preset, announce_variant, warn_o
 from proximo.runs.part_names import is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.restart import start_or_resume
+from proximo.runs.settings.arguments import not_functions
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import usage_errors, whole_paths
@@ -209,17 +210,25 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
         callbacks: Called after every iteration, as in proximo.train.
         set_up: As in proximo.train, for a loop that takes `set_up`; None: that of the loop.
     """
-    parts = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}
+    sys.exit(exit_code(partial(_run_program, config, train, {
+        "make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}, callbacks)))
+
+
+def _run_program(config: type[Config], train: Callable[..., Any], parts: dict[str, Any],
+                 callbacks: Sequence[Callback]) -> int:
+    """Train or resume, as the command line says; return the exit code. The arguments are those of run_program."""
+    variant = variant_of(config)
+    if wrong := [*not_functions({"train": train} | parts).values(), *problems_of_callbacks(callbacks)]:
+        raise UsageError("\n".join(wrong))
     names = {argument: name_of(part) for argument, part in parts.items() if part is not None and is_of_program(part)}
-    custom = CustomParts(train=train, make_envs=make_envs, rows_per_game=getattr(make_envs, "rows_per_game", None),
-                         make_agent=make_agent, loss_fn=loss_fn, set_up=set_up, config=config,
+    custom = CustomParts(train=train, rows_per_game=getattr(parts["make_envs"], "rows_per_game", None), config=config,
                          readers=readers_among(parts), callbacks=tuple(callbacks),
-                         wrong=(*problems_of_class(config), *problems_of_callbacks(callbacks)),
+                         wrong=tuple(problems_of_class(config)), **parts,
                          resume_with=f"python {sys.argv[0]} resume RUN",
                          names={"program": Path(sys.argv[0]).name} | names)
     words = sys.argv[1:]
     if words[:1] == ["resume"]:
-        sys.exit(exit_code(lambda: resume_command(words[1:], custom)))
+        return resume_command(words[1:], custom)
     if framework_of(train) not in ("", config.framework):
         words = ["--framework", framework_of(train), *words]
-    sys.exit(exit_code(lambda: train_variant(variant_of(config), words, custom)))
+    return train_variant(variant, words, custom)

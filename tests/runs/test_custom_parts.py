@@ -1,6 +1,7 @@
 """Parts of a program: settings that only they can apply, and other parts than those that a run was trained with."""
 
 import json
+import re
 import sys
 
 import gymnasium as gym
@@ -87,6 +88,23 @@ def test_a_command_of_a_program_tells_the_flags_that_only_it_can_apply(tmp_path,
     said = capsys.readouterr().err
     assert "clip_rewards=False has an effect on the environments only if make_envs reads it" in said
     assert "model=mlp has an effect on the network only if make_agent reads it" in said
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"config": 3}, "3 is not a configuration class. Use Config,"), ({"config": Atari()}, "is not a configuration class"),
+    ({"config": int}, "int is not a configuration class"), ({"train": 3}, "train=3 is not a function. Pass a loop"),
+    ({"make_envs": "x", "set_up": 3}, "make_envs='x' is not a function.*\n.*set_up=3 is not a function"),
+    ({"callbacks": 3}, "callbacks=3 is not a list of functions"), ({"callbacks": [3]}, "callbacks has 3, which is not a function")])
+@pytest.mark.parametrize("words", [[], ["resume", "nowhere"]], ids=["train", "resume"])
+def test_wrong_arguments_of_a_command_of_a_program_are_told(given, said, words, tmp_path, monkeypatch, capsys):
+    """As sentences with exit code 2; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        run_program(**{"config": Atari, "train": train, "make_envs": poles, "make_agent": network} | given)
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and re.search(said, err) and not [*tmp_path.iterdir()]
+    assert all(line.startswith("proximo: ") for line in err.splitlines())
 
 
 def test_playing_with_other_functions_than_those_of_the_run_is_told_once(tmp_path, caplog):

@@ -45,9 +45,8 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
     """
     end_if_spawned()
     functions = {"make_envs": make_envs, "make_agent": make_agent, "loss_fn": loss_fn, "set_up": set_up}
-    bad = [name for name, part in functions.items() if part is not None and not callable(part)]
-    wrong = [f"{name}={one_line(f'{functions[name]!r:.60}')} is not a function. {USES[name]}"
-             f"{place_for(functions[name])}" for name in bad]
+    bad = not_functions(functions)
+    wrong = [*bad.values()]
     wrong += found if (found := problems_of_callbacks(callbacks)) else ()
     wrong += bad_class if (bad_class := not_a_class(config)) else ()
     custom_env = None if isinstance(env, str) else env
@@ -70,6 +69,12 @@ def custom_parts(env: Any, make_envs: Part | None = None, make_agent: Part | Non
                        set_up=given["set_up"], config=None if bad_class else config,
                        callbacks=() if found else tuple(callbacks), resume_with=resume_call(names), names=names,
                        readers=readers_among(given), wrong=tuple(wrong), env_workers=0)
+
+
+def not_functions(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Return a sentence for each part, by argument, that is neither a function nor None."""
+    return {name: f"{name}={one_line(f'{part!r:.60}')} is not a function. {USES[name]}{place_for(part)}"
+            for name, part in parts.items() if part is not None and not callable(part)}
 
 
 def problems_of_iterations(state: Any, cfg: Config) -> list[str]:
