@@ -26,7 +26,6 @@ from proximo.runs.logs.announce import announce_preset, announce_variant, warn_o
 from proximo.runs.part_names import is_of_program, name_of, readers_among
 from proximo.runs.presets import Preset, named_preset, preset_for, presets
 from proximo.runs.restart import start_or_resume
-from proximo.runs.settings.arguments import not_functions
 from proximo.runs.settings.choice import check_given_id, choose_variant, config_of_env
 from proximo.runs.settings.config_class import problems_of_class
 from proximo.runs.settings.resolve import usage_errors, whole_paths
@@ -217,6 +216,8 @@ def run_program(config: type[Config], train: Callable[..., Any], make_envs: Call
 def _run_program(config: type[Config], train: Callable[..., Any], parts: dict[str, Any],
                  callbacks: Sequence[Callback]) -> int:
     """Train or resume, as the command line says; return the exit code. The arguments are those of run_program."""
+    from proximo.runs.settings.arguments import not_functions
+
     variant = variant_of(config)
     if wrong := [*not_functions({"train": train} | parts).values(), *problems_of_callbacks(callbacks)]:
         raise UsageError("\n".join(wrong))
