@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import sys
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell in the background; processes of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,12 +47,3 @@ def _messages_on_stderr():
     """Messages of the library are printed as the command line prints them, so that tests read them from capsys."""
     with printed_messages():
         yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiled_functions_are_freed():
-    """JAX keeps what it has compiled as long as the process lives. With this, tests/on_jax and
-    tests/frameworks take 2.5 GB in one process instead of 5.1."""
-    yield
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
