@@ -312,7 +312,7 @@ def test_settings_that_do_not_suit_are_refused(values, env, words):
 def test_settings_out_of_range_are_refused_before_anything_is_made_with_them(words, name, tmp_path, capsys, recwarn):
     """A network of no channels gave a warning of torch, and a picture without pixels an exception of Gymnasium."""
     assert main(["train", *words, "--run-dir", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err == f"proximo: {name}=0 must be at least 1\n" and not recwarn.list
+    assert capsys.readouterr().err == f"proximo: {name}=0 must be between 1 and 10000\n" and not recwarn.list
 
 
 def test_car_racing_trains_without_a_variant(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """What stays in a process after a run and during one: nothing that grows with the number of runs or of iterations."""
 
 import gc
+import math
 import threading
 from collections import Counter
 
@@ -8,6 +9,7 @@ import psutil
 import pytest
 
 import proximo
+from proximo.runs.interrupts import recent
 
 FIELDS = {"env_id": "CartPole-v1", "num_envs": 2, "num_steps": 8, "num_minibatches": 1, "update_epochs": 1,
           "hidden_sizes": (8, 8), "logger": "none", "checkpoint_every": 5}
@@ -22,8 +24,8 @@ def held():
             **{name: kinds[name] for name in LIBRARIES}}
 
 
-def train(folder, callback):
-    return proximo.train("ppo", run_dir=folder, total_timesteps=320, callbacks=[callback], **FIELDS)
+def train(folder, callback, iterations=20):
+    return proximo.train("ppo", run_dir=folder, total_timesteps=16 * iterations, callbacks=[callback], **FIELDS)
 
 
 def stop(it):
@@ -49,13 +51,15 @@ def test_a_program_that_trains_again_and_again_holds_no_more_each_time(callback,
     assert after[3] == after[2] == after[1], after
 
 
-def test_a_long_run_holds_no_more_after_more_iterations(tmp_path):
-    """With checkpoints in between, of which two are kept."""
+def test_a_long_run_holds_no_more_after_more_iterations(tmp_path, monkeypatch):
+    """With checkpoints in between, of which two are kept. Neither these nor copies in memory depend on the clock."""
+    for name, value in {"LEAST_SECONDS": 0, "SHARE": math.inf, "CHECKPOINT_SECONDS": 0, "CHECKPOINT_SHARE": math.inf}.items():
+        monkeypatch.setattr(recent, name, value)
     during = {}
 
     def look(it):
-        if it.iteration in (11, 16, 20):
+        if it.iteration in (13, 18, 23):
             during[it.iteration] = held()
 
-    train(tmp_path / "run", look)
-    assert during[11] == during[16] == during[20], during
+    train(tmp_path / "run", look, iterations=25)
+    assert during[13] == during[18] == during[23], during
