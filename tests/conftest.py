@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell in the background; processes of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -14,6 +15,7 @@ if not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")  # before a test imports mujoco or dm_control
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # several hundred processes would each compile the package again
 
+import psutil
 import pytest
 import torch
 from hypothesis import settings
@@ -26,6 +28,7 @@ os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests
 torch.set_num_threads(1)
 recent.CHECKPOINT_SHARE = float("inf")
 recent.CHECKPOINT_SECONDS = 0.0  # every checkpoint that is due is written, also where iterations take milliseconds
+MOST_MEMORY = 2.5e9  # bytes of a process
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
 
@@ -47,3 +50,12 @@ def _messages_on_stderr():
     """Messages of the library are printed as the command line prints them, so that tests read them from capsys."""
     with printed_messages():
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_functions_are_freed():
+    """JAX keeps what it has compiled as long as the process lives, which would be several GB."""
+    yield
+    if "jax" in sys.modules and psutil.Process().memory_info().rss > MOST_MEMORY:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
