@@ -28,7 +28,7 @@ os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)  # `XLA_FLAGS= make test` tests
 torch.set_num_threads(1)
 recent.CHECKPOINT_SHARE = float("inf")
 recent.CHECKPOINT_SECONDS = 0.0  # every checkpoint that is due is written, also where iterations take milliseconds
-MOST_MEMORY = 2.5e9  # bytes of a process
+MOST_MEMORY = 1.5e9  # bytes of a process
 settings.register_profile("proximo", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("proximo")
 
@@ -54,8 +54,7 @@ def _messages_on_stderr():
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_functions_are_freed():
-    """JAX keeps what it has compiled as long as the process lives, which would be several GB."""
+    """JAX keeps what it has compiled as long as the process lives: several GB, and the more, the slower it compiles."""
     yield
     if "jax" in sys.modules and psutil.Process().memory_info().rss > MOST_MEMORY:
         sys.modules["jax"].clear_caches()
-        gc.collect()
