@@ -200,6 +200,14 @@ def test_the_page_fetches_from_its_own_server_only(serve, tmp_path):
         assert not re.search(rb"https?://|//cdn|@import|url\(", ask(path)[2]), path
 
 
+def test_a_folder_whose_name_is_no_text(serve, tmp_path):
+    """Such as one in Latin-1, which another system has written."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    RunFolder(folder / os.fsdecode(b"\xe9")).grow(1)
+    ask = serve(folder)
+    assert b"Runs in caf\\udce9" in ask("/")[2] and data(ask)["runs"][0]["name"] == "\udce9"
+
+
 def test_a_port_in_use_and_a_missing_folder(serve, tmp_path):
     port = serve(tmp_path).server.server_address[1]
     with pytest.raises(UsageError, match=rf"127.0.0.1:{port} \(.*\). Choose another port with --port N"):
