@@ -220,7 +220,7 @@ class Session:
                 closing.callback(self._release)
             closing.callback(self._iterations.close)
             for watcher in self._watchers:
-                closing.callback(watcher.close)
+                closing.callback(watcher.close, isinstance(error, Exception))
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:

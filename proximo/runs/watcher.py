@@ -200,10 +200,10 @@ class Watcher:
         found = self.log.summary()["episodic_return_mean"] if self.log is not None else None
         return -math.inf if found is None or math.isnan(found) else float(found)
 
-    def close(self) -> None:
-        """Write what is left to the disk."""
+    def close(self, failed: bool = False) -> None:
+        """Write what is left to the disk; `failed`: an error has ended the run."""
         if self.log is not None:
-            self.log.close()
+            self.log.close(failed)
 
 
 def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:
