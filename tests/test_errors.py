@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import proximo
+from proximo.bench.continuing import was_not_finite
 from proximo.cli.main import main
 from proximo.cli.messages import exit_code
 from proximo.config import Config
@@ -260,6 +261,15 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path):
         proximo.train(cfg, loss_fn=exploding(3, 4))
     proximo.train(replace(cfg, total_timesteps=64, run_dir=str(tmp_path / "good")))
     assert NumbersError.exit_code == 4 and same_weights(tmp_path / "bad", tmp_path / "good")
+
+
+def test_a_run_that_was_not_finite_is_known_by_its_files(tmp_path):
+    """Between checkpoints its log is written every second: the end of its process must not write more of it."""
+    cfg = Config(num_envs=2, num_steps=16, num_minibatches=2, update_epochs=2, hidden_sizes=(8, 8), total_timesteps=160,
+                 logger="none", run_dir=str(tmp_path / "run"))
+    with pytest.raises(NumbersError):
+        proximo.train(cfg, loss_fn=exploding(3, 4))
+    assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 3 and was_not_finite(tmp_path / "run")
 
 
 class Rewarding(Truncated):

@@ -49,6 +49,11 @@ def interval_text(found: Estimate, digits: int = 2) -> str:
     return f"{number_text(found.value, digits)} [{number_text(found.low, digits)}, {number_text(found.high, digits)}]"
 
 
+def estimate_text(found: Estimate, seeds: int, digits: int = 2) -> str:
+    """Write an estimate with its interval, which one seed does not have."""
+    return interval_text(found, digits) if seeds > 1 else f"{number_text(found.value, digits)} (one seed)"
+
+
 def duration_text(seconds: float) -> str:
     """Write 3725 as 1h02, 125 as 2m05 and 9 as 9s."""
     seconds = int(seconds)

@@ -23,7 +23,6 @@ from proximo.errors import (
 from proximo.processes import is_of_another_process
 from proximo.runs.command_line import pasted
 from proximo.runs.folder.checkpoint import checkpoints
-from proximo.runs.folder.repro import save_repro
 from proximo.runs.folder.writing import named_faults
 from proximo.runs.interrupts.recent import Recent
 from proximo.runs.interrupts.signals import Signals
@@ -89,7 +88,7 @@ class Session:
                 problems = [*str(error).splitlines(), *self._problems()]
                 raise UsageError("\n".join(dict.fromkeys(problems))) from error
             except NumbersError as error:
-                saved = save_repro(self._watchers[0].run, error) if len(self._watchers) == 1 else ""
+                saved = self._watchers[0].save_repro(error) if len(self._watchers) == 1 else ""
                 raise NumbersError(f"{error}{saved}", error.evidence) from error
             except PeerError as error:
                 raise PeerError(f"{error} Resume with: {self._resume_line()}") from error
@@ -221,7 +220,7 @@ class Session:
                 closing.callback(self._release)
             closing.callback(self._iterations.close)
             for watcher in self._watchers:
-                closing.callback(watcher.close)
+                closing.callback(watcher.close, isinstance(error, Exception))
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:

@@ -5,12 +5,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from proximo.callbacks import run_callbacks
 from proximo.envs.machine.cores import cpu_model
-from proximo.errors import FilesError, notify, warn
+from proximo.errors import FilesError, NumbersError, notify, warn
 from proximo.facts import fixed_on_resume
 from proximo.processes import world_from_environment
 from proximo.runs.check.value_ranges import FirstValues
@@ -21,6 +21,7 @@ from proximo.runs.folder.checkpoint import save_checkpoint
 from proximo.runs.folder.csv_file import files_of, removed
 from proximo.runs.folder.files import read_json
 from proximo.runs.folder.records import SummaryFile
+from proximo.runs.folder.repro import save_repro
 from proximo.runs.folder.run import Run, versions
 from proximo.runs.folder.writing import write_json
 from proximo.runs.interrupts.recent import Content
@@ -165,6 +166,16 @@ class Watcher:
         save(self.run, content, summary)
         self.saved_iteration, self.save_seconds = content.it.iteration, time.perf_counter() - begin
 
+    def save_repro(self, error: NumbersError) -> str:
+        """Keep what a failed update was computed from; see `repro.save_repro`.
+
+        The log is written first: one that is newer than RUN/repro is that of a run that has continued.
+        """
+        if self.log is not None:
+            with suppress(FilesError):  # a full disk
+                self.log.state()
+        return save_repro(self.run, error)
+
     def _open_log(self, it: Iteration) -> Log:
         with files_of(self.run.folder):
             for name in ("summary.json", "eval.json"):  # of a finished run that is made longer
@@ -189,10 +200,10 @@ class Watcher:
         found = self.log.summary()["episodic_return_mean"] if self.log is not None else None
         return -math.inf if found is None or math.isnan(found) else float(found)
 
-    def close(self) -> None:
-        """Write what is left to the disk."""
+    def close(self, failed: bool = False) -> None:
+        """Write what is left to the disk; `failed`: an error has ended the run."""
         if self.log is not None:
-            self.log.close()
+            self.log.close(failed)
 
 
 def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:

@@ -29,11 +29,11 @@ function number(value, digits = 4) {
   return String(+value.toPrecision(digits));
 }
 
-function duration(seconds) {
-  const s = Math.round(seconds);
-  if (s >= 86400) return `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
-  if (s >= 3600) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
-  return s >= 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s} s`;
+function duration(seconds, step = Infinity) {  // in two units, or in as many as tell times apart that differ by a step
+  const s = Math.round(seconds), units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = units.findIndex(([size]) => s >= size || size === 1);
+  const last = Math.max(first + 1, units.findIndex(([size]) => step >= size || size === 1));
+  return units.slice(first, last + 1).map(([size, name], k) => `${Math.floor((k ? s % units[first + k - 1][0] : s) / size)} ${name}`).join(" ");
 }
 
 function ticks(low, high, count, isTime) {  // values and their texts, in which neighbours differ
@@ -43,7 +43,7 @@ function ticks(low, high, count, isTime) {  // values and their texts, in which 
   for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9 && found.length < 50; k++) {
     const value = +(k * step).toPrecision(12);
     found.push([value, !isTime ? number(value, digits) : step < 1 ? `${number(value, digits)} s`
-      : duration(value).replace(/ 0 (s|min|h)$/, "")]);
+      : duration(value, step).replace(/( 0 (s|min|h))+$/, "")]);
   }
   return found;
 }

@@ -1,5 +1,6 @@
 """The runs of `proximo live`: repeatedly found below some folders, and described by one JSON object."""
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ class Followed(NamedTuple):
     """One run that is followed."""
 
     name: str
-    """its folder, as seen from the given one"""
+    """its folder, as seen from the given one, or from the folder that contains all of the given ones"""
     run: RunResult
     curves: Curves
     state: State
@@ -58,6 +59,7 @@ class LiveRuns:
                        for path in paths if not is_folder(path)]:
             raise UsageError("\n".join(missing))
         self.paths = [path.absolute() for path in paths]
+        self._above = Path(os.path.commonpath(self.paths))  # no two runs have the same name as seen from it
         self.left_out = 0
         """runs that are not followed, because there are too many"""
         self.lock = threading.RLock()
@@ -101,8 +103,7 @@ class LiveRuns:
         curves, run = self._curves[folder], self._run(folder)
         curves.refresh()
         state = run_state(run, curves)
-        above = next(path for path in self.paths if folder.is_relative_to(path))
-        return Followed(name=run_name(run, above), run=run, curves=curves, state=state,
+        return Followed(name=run_name(run, self._above), run=run, curves=curves, state=state,
                         warnings=warnings_of(run, curves, state.share))
 
     def _run(self, folder: Path) -> RunResult:

@@ -86,7 +86,7 @@ class LiveHandler(BaseHTTPRequestHandler):
             self._send(b"wrong host", "text/plain", HTTPStatus.FORBIDDEN)
         elif url.path in self.server.files:
             kind, text = self.server.files[url.path]
-            self._send(text.encode(), kind)
+            self._send(text.encode(errors="backslashreplace"), kind)  # names of folders may be no text
         elif url.path == "/data":
             found = page_record(self.server.live, self._have(parse_qs(url.query)))
             self._send(json.dumps(found, allow_nan=False, separators=(",", ":")).encode(), "application/json")

@@ -10,6 +10,8 @@ from proximo.bench.results import RunResult, steps_of
 from proximo.bench.status import SILENT, process_ended, seconds_since
 from proximo.runs.folder.lock import NAME, holder
 
+LOGS = ("metrics.csv", "episodes.csv")  # with --log-every, metrics.csv may wait for long
+
 
 class State(NamedTuple):
     """The state of one run."""
@@ -39,7 +41,8 @@ class State(NamedTuple):
 def run_state(run: RunResult, curves: Curves) -> State:
     """Return the state of a run from its files; see `State`."""
     age = seconds_since(run.path / "metrics.csv")
-    word, why = _word(run, age)
+    written = [found for name in LOGS if (found := seconds_since(run.path / name)) is not None]
+    word, why = _word(run, min(written, default=None))
     step, of = curves.step, run.summary.get("steps") or last_step(run.config, steps_of(run))
     speeds = (curves.last("charts/SPS"), run.summary.get("sps"))
     sps = next((float(speed) for speed in speeds if speed and 0 < speed < math.inf), None)  # a file may be damaged

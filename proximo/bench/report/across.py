@@ -10,14 +10,13 @@ from proximo.bench.report.published import atari_game, atari_scores, atari_sourc
 from proximo.bench.report.tables import atari_table
 from proximo.bench.results import Groups, metric_of, scores_of, steps_of
 from proximo.bench.statistics import (
-    Estimate,
     estimate,
     iqm,
     normalise,
     performance_profiles,
     probability_of_improvement,
 )
-from proximo.bench.text import Table, interval_text, number_text
+from proximo.bench.text import Table, estimate_text
 
 MOST_COMPARED = 10  # settings of a section: each pair of them needs a bootstrap
 MOST_DRAWN = 8  # largest normalised score in a performance profile (as in rliable): one game must not stretch it
@@ -70,9 +69,9 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
     beyond = f" Scores above {MOST_DRAWN} are not drawn." * bool(least < MOST_DRAWN < most)
     thresholds = np.linspace(least, MOST_DRAWN if beyond else most, 60)
     profiles = performance_profiles(matrices, thresholds)
-    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), _estimate_text(estimate(matrix), len(matrix)),
-                   _estimate_text(estimate(matrix, np.mean), len(matrix))] for label, matrix in matrices.items()]
-    pairs = [[a, b, _estimate_text(probability_of_improvement(matrices[a], matrices[b]),
+    aggregates = [[label, str(matrix.shape[1]), str(len(matrix)), estimate_text(estimate(matrix), len(matrix)),
+                   estimate_text(estimate(matrix, np.mean), len(matrix))] for label, matrix in matrices.items()]
+    pairs = [[a, b, estimate_text(probability_of_improvement(matrices[a], matrices[b]),
                                    min(len(matrices[a]), len(matrices[b])))]
              for k, a in enumerate(matrices) for b in list(matrices)[k + 1:]]
     return [
@@ -84,11 +83,6 @@ def _compare_labels(groups: Groups, labels: Sequence[str], env_ids: Sequence[str
               note="Probability of improvement (Agarwal et al. 2021): over all pairs of these runs, averaged "
                    "over environments."),
     ]
-
-
-def _estimate_text(found: Estimate, seeds: int) -> str:
-    """Return an estimate with its interval, which one seed does not have."""
-    return interval_text(found) if seeds > 1 else f"{number_text(found.value)} (one seed)"
 
 
 def _scores(groups: Groups, env_id: str, label: str) -> np.ndarray:

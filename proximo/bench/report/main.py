@@ -51,6 +51,7 @@ from proximo.runs.folder.writing import whole_file
 CSV_COLUMNS = ("env_id", "run", "variant", "seeds", "steps", "metric", "mean", "std", "iqm", "iqm_low", "iqm_high",
                "evaluation_mean", "evaluation_std", "sps", "wall_seconds", "verdicts", "runs", "evaluated",
                "most_steps", "failed", "unfinished")
+NO_TEXT = "backslashreplace"  # how bytes in names of folders are written that are no text
 MOST_COMMANDS = 20
 MOST_NAMED = 20  # groups in a sentence
 
@@ -87,9 +88,9 @@ def report(directory: str | Path, out: str | Path = "") -> Path:
     target = Path(out) if str(out).endswith(".html") else Path(out or directory) / "report.html"
     refuse_links(target.with_suffix(ending) for ending in (".html", ".md", ".csv"))
     with whole_file(target) as html:  # all three, or none
-        html.write_text(page(title, sections), encoding="utf-8")
+        html.write_text(page(title, sections), encoding="utf-8", errors=NO_TEXT)
         with whole_file(target.with_suffix(".md")) as text:
-            text.write_text(markdown(title, sections), encoding="utf-8")
+            text.write_text(markdown(title, sections), encoding="utf-8", errors=NO_TEXT)
             with whole_file(target.with_suffix(".csv")) as table:
                 _write_csv(table, groups, lacking)
     return target
@@ -212,7 +213,7 @@ def _write_csv(path: Path, groups: Groups, lacking: Missing) -> None:
 
     `runs` have finished, `seeds` of them have a score, and `steps` to `most_steps` is how long they were trained.
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open("w", newline="", encoding="utf-8", errors=NO_TEXT) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
         for (env_id, label), runs in groups.items():

@@ -122,7 +122,7 @@ def ablation_picture(found: Sequence[Ablation]) -> str:
         rows = [one for one in found if one.env_id == env_id][::-1]
         for y, one in enumerate(rows):
             low, high = one.difference.low, one.difference.high
-            color = WORSE if high < 0 else BETTER if low > 0 else UNCLEAR
+            color = UNCLEAR if one.pairs < 2 else WORSE if high < 0 else BETTER if low > 0 else UNCLEAR
             panel.plot([low, high], [y, y], color=color, linewidth=2.2)
             panel.plot(one.difference.value, y, "o", color=color)
         panel.axvline(0, color="#999999", linewidth=1)
@@ -172,7 +172,7 @@ def human_picture(groups: Groups, labels: Sequence[str]) -> str:
             continue
         value, low, high = bootstrap(curves, lambda sample: np.median(sample.mean(0), axis=0), repetitions=500)
         panel.plot(share, 100 * value, color=_color(place), linewidth=1.8,
-                   label=drawn_text(f"{label} ({count_text(len(games), 'game')})"))
+                   label=drawn_text(f"{label} ({count_text(curves.shape[1], 'game')})"))
         panel.fill_between(share, 100 * low, 100 * high, color=_color(place), alpha=0.15, linewidth=0)
     if not panel.lines:
         return ""

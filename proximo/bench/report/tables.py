@@ -19,7 +19,7 @@ from proximo.bench.results import (
 )
 from proximo.bench.sets import every_field
 from proximo.bench.statistics import Estimate, Verdict, estimate, normalise, verdict
-from proximo.bench.text import Table, count_text, duration_text, interval_text, number_text, steps_text
+from proximo.bench.text import Table, count_text, duration_text, estimate_text, interval_text, number_text, steps_text
 from proximo.catalog import VARIANTS
 
 ALL_FINISHED = Lacking()
@@ -120,15 +120,17 @@ def atari_table(groups: Groups) -> Table:
         game = atari_game(env_id)
         if game and len(scores_of(runs)):
             random, human = atari_scores()[game]
-            score = estimate(100 * normalise(scores_of(runs), random, human), np.mean)
-            rows.append([game, label, number_text(random, 1), number_text(human, 1), interval_text(score, 1)])
+            scores = 100 * normalise(scores_of(runs), random, human)
+            rows.append([game, label, number_text(random, 1), number_text(human, 1),
+                         estimate_text(estimate(scores, np.mean), len(scores), 1)])
     return Table(head=["game", "run", "random play", "human", "human-normalised score in % [95 %]"], rows=rows)
 
 
 def ablation_table(found: Sequence[Ablation]) -> Table:
     """Return one row for each environment and changed detail."""
-    rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs), interval_text(one.difference),
-             interval_text(one.improvement), f"{one.p_worse:.2g}"] for one in found]
+    rows = [[one.env_id, one.base, one.detail, one.change, str(one.pairs),
+             estimate_text(one.difference, one.pairs), estimate_text(one.improvement, one.pairs),
+             f"{one.p_worse:.2g}"] for one in found]
     return Table(head=["environment", "run", "detail", "change", "pairs", "difference [95 %]",
                        "P(better with change) [95 %]", "p (worse with change)"], rows=rows,
                  note="Difference: score with the change minus score without, where the score is the mean return of "

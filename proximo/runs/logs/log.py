@@ -138,8 +138,10 @@ class Log:
         """Return the content of summary.json, see `summary_of`."""
         return summary_of(self._run, self._clock, self._step, self.episodes, self._returns, self._lengths)
 
-    def close(self) -> None:
-        """Write what is left and close every file, also after an error."""
+    def close(self, failed: bool = False) -> None:
+        """Write what is left and close every file, also after an error, of which the tracker is told."""
+        if self._tracker:
+            self._tracker.failed = failed
         self._opened.close()
 
     def _charts(self, finished: FinishedEpisodes) -> dict[str, float]:
@@ -174,6 +176,9 @@ class Log:
             elif name == "eval/return_mean":
                 warn("metrics.csv has no columns for evaluations, because the run began without --eval-every. "
                      "TensorBoard and the tracker have them.")
+            elif name.removeprefix("charts/") in self._run.cfg.info_metrics:
+                warn(f"metrics.csv has no column for {name}, because the run began without it in --info-metrics. "
+                     "TensorBoard and the tracker have it.")
         cells = [number(values.get(name, math.nan)) for name in self._names[3:]]
         self._metrics.write(f"{begin},{','.join(cells)}\n")
 

@@ -34,9 +34,10 @@ class MlflowTracker:
         if time.monotonic() - self._sent >= SEND_SECONDS:
             self._hand_over()
 
-    def finish(self) -> None:
+    def finish(self, failed: bool) -> None:
         self._hand_over()
-        self._sender.submit(self._try, lambda: self._client.set_terminated(self.id))
+        status = "FAILED" if failed else "FINISHED"
+        self._sender.submit(self._try, lambda: self._client.set_terminated(self.id, status))
         self._sender.shutdown()
 
     def _hand_over(self) -> None:

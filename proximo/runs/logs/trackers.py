@@ -22,8 +22,8 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send metrics, none of which is NaN, without waiting for the service."""
 
-    def finish(self) -> None:
-        """Send what is left."""
+    def finish(self, failed: bool) -> None:
+        """Send what is left, and whether an error has ended the run."""
 
 
 class SafeTracker:
@@ -32,17 +32,20 @@ class SafeTracker:
     Args:
         tracker: The tracker.
         name: Its name, for the warning.
+
+    Attributes:
+        failed: Whether an error has ended the run; `finish` says so to the service.
     """
 
     def __init__(self, tracker: Tracker, name: str) -> None:
         self._tracker, self._name, self.id = tracker, name, tracker.id
-        self._warned = False
+        self._warned = self.failed = False
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self._try(lambda: self._tracker.log(values, step))
 
     def finish(self) -> None:
-        self._try(self._tracker.finish)
+        self._try(lambda: self._tracker.finish(self.failed))
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
@@ -61,17 +64,18 @@ class RunTracker:
         run: The run.
         identity: What finds it again.
         step_name: The metric that holds the step; "": none.
+        takes_code: Whether `finish` takes an exit code.
     """
 
-    def __init__(self, run: Any, identity: str, step_name: str = "") -> None:
-        self._run, self.id, self._step_name = run, identity, step_name
+    def __init__(self, run: Any, identity: str, step_name: str = "", takes_code: bool = False) -> None:
+        self._run, self.id, self._step_name, self._takes_code = run, identity, step_name, takes_code
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         with_step = {self._step_name: step} if self._step_name else {}
         self._run.log({**values, **with_step}, step=step)
 
-    def finish(self) -> None:
-        self._run.finish()
+    def finish(self, failed: bool) -> None:
+        self._run.finish(**{"exit_code": int(failed)} if self._takes_code else {})
 
 
 def tracker_name(cfg: Config) -> str:
@@ -79,7 +83,7 @@ def tracker_name(cfg: Config) -> str:
     return "wandb" if cfg.track else cfg.logger if cfg.logger in STARTERS else ""
 
 
-def start_tracker(run: Run, ids: Mapping[str, str]) -> Tracker | None:
+def start_tracker(run: Run, ids: Mapping[str, str]) -> SafeTracker | None:
     """Start a run of the service that the configuration names; None if it names none.
 
     Args:
@@ -109,7 +113,7 @@ def start_wandb(run: Run, run_id: str | None) -> Tracker:
         raise UsageError(f"Weights & Biases did not start ({error}). Run `wandb login` once, or set "
                          "WANDB_MODE=offline.") from error
     started.define_metric("*", step_metric="global_step")
-    return RunTracker(started, str(started.id), "global_step")
+    return RunTracker(started, str(started.id), "global_step", takes_code=True)
 
 
 def start_trackio(run: Run, name: str | None) -> Tracker:

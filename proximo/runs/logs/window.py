@@ -37,7 +37,7 @@ class Window:
         Returns:
             The mean of each metric since the last line if a line is due, otherwise None; of some the newest value.
         """
-        if self._every == 1:
+        if self._every == 1 and not self._sums:  # otherwise a resume has changed --log-every between two lines
             return values
         for name, value in values.items():
             total, weight = self._sums.setdefault(name, (0.0, 0.0))

@@ -58,16 +58,20 @@ def test_a_stranger_cannot_leave_the_data():
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node")
 def test_no_two_ticks_of_an_axis_have_the_same_text():
-    """Also where the values differ in late digits, and against time, whose ticks are whole minutes, hours or days."""
+    """Also where the values differ in late digits, and against time, whose ticks are whole seconds, minutes, hours or days."""
     axes = [[1.0972, 1.0986, False], [999_800, 1_000_700, False], [0.6931471, 0.6931476, False], [-500, -20, False],
-            [0, 1e12, False], [0, 0.8, True], [0, 400, True], [0, 5000, True], [0, 400_000, True]]
+            [0, 1e12, False], [0, 0.8, True], [0, 400, True], [0, 5000, True], [0, 400_000, True],
+            [90_000, 120_000, True], [3600, 3660, True], [86_400, 87_400, True], [4000, 4010, True]]
     script = charts_script() + f";console.log(JSON.stringify({axes}.map(one => ticks(one[0], one[1], 5, one[2]))))"
     found = subprocess.run(["node", "-e", script.replace("True", "true").replace("False", "false")], check=True, timeout=60,
                            capture_output=True, text=True).stdout
     texts = [[text for _, text in one] for one in json.loads(found)]
     assert all(len(one) >= 2 and len({*one}) == len(one) for one in texts)
     assert [one[:3] for one in texts[5:]] == [["0 s", "0.2 s", "0.4 s"], ["0 s", "2 min", "4 min"],
-                                              ["0 s", "30 min", "1 h"], ["0 s", "1 d", "2 d"]]
+                                              ["0 s", "30 min", "1 h"], ["0 s", "1 d", "2 d"],
+                                              ["1 d 2 h", "1 d 4 h", "1 d 6 h"], ["1 h", "1 h 0 min 15 s", "1 h 0 min 30 s"],
+                                              ["1 d", "1 d 0 h 5 min", "1 d 0 h 10 min"],
+                                              ["1 h 6 min 40 s", "1 h 6 min 42 s", "1 h 6 min 44 s"]]
 
 
 DRAW = """

@@ -82,7 +82,9 @@ def test_states(serve, tmp_path):
     RunFolder(tmp_path / "stopped").grow(1)
     RunFolder(tmp_path / "killed").grow(1).lock(f"process 99999999 on {os.uname().nodename}\n")
     silent = RunFolder(tmp_path / "silent").grow(1).lock()
-    os.utime(silent.folder / "metrics.csv", (1, time.time() - 1200))
+    between_lines = RunFolder(tmp_path / "between lines", seed=3).grow(1).lock()  # of --log-every; episodes end
+    for path in (silent.folder / "metrics.csv", silent.folder / "episodes.csv", between_lines.folder / "metrics.csv"):
+        os.utime(path, (1, time.time() - 1200))
     RunFolder(tmp_path / "failed").grow(1)
     (tmp_path / "failed.job.json").write_text(json.dumps({
         "env_id": "CartPole-v1", "label": "ppo", "variant": "ppo", "seed": 1, "steps": 100, "status": "failed",
@@ -94,8 +96,8 @@ def test_states(serve, tmp_path):
     os.utime(resumed.folder / "repro", (1, 1))  # it has continued since
     found = {run["name"]: run for run in data(serve(tmp_path))["runs"]}
     assert {name: run["state"] for name, run in found.items()} == {
-        "finished": "finished", "stopped": "stopped", "killed": "stopped", "silent": "silent", "failed": "failed",
-        "empty": "running", "nan": "failed", "resumed": "stopped"}
+        "finished": "finished", "stopped": "stopped", "killed": "stopped", "silent": "silent", "between lines": "running",
+        "failed": "failed", "empty": "running", "nan": "failed", "resumed": "stopped"}
     assert found["nan"]["why"] == f"Its numbers were not finite. This says where: proximo doctor {tmp_path / 'nan' / 'repro'}"
     assert found["resumed"]["why"] == f"Continue it with: proximo resume {resumed.folder}"
     assert found["failed"]["failure"] == "the loss is not finite" and "SIGKILL" in found["killed"]["why"]
@@ -198,6 +200,14 @@ def test_the_page_fetches_from_its_own_server_only(serve, tmp_path):
     ask = serve(tmp_path)
     for path in ask.server.files:
         assert not re.search(rb"https?://|//cdn|@import|url\(", ask(path)[2]), path
+
+
+def test_a_folder_whose_name_is_no_text(serve, tmp_path):
+    """Such as one in Latin-1, which another system has written."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    RunFolder(folder / os.fsdecode(b"\xe9")).grow(1)
+    ask = serve(folder)
+    assert b"Runs in caf\\udce9" in ask("/")[2] and data(ask)["runs"][0]["name"] == "\udce9"
 
 
 def test_a_port_in_use_and_a_missing_folder(serve, tmp_path):

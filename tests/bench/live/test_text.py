@@ -46,6 +46,14 @@ def test_of_many_runs_those_that_were_written_last_are_shown(tmp_path, capsys, m
     assert "2 older runs are not shown." in [str(part) for part in view.renderables]
 
 
+def test_runs_of_several_folders_have_different_names(tmp_path, capsys):
+    """A line is written where a run of that name has news."""
+    for folder in ("a", "b"):
+        RunFolder(tmp_path / folder / "1").grow(10).finish()
+    assert main(["live", str(tmp_path / "a" / "1"), str(tmp_path / "b"), "--text"]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["a/1", "b/1"]
+
+
 def test_a_folder_without_runs_ends_the_lines(tmp_path, capsys):
     """No run is running in it."""
     assert main(["live", str(tmp_path), "--text"]) == 0

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from proximo.bench.report.ablations import find_ablations
+from proximo.bench.report.pictures import BETTER, UNCLEAR, WORSE, ablation_picture
+from proximo.bench.report.tables import ablation_table
 from proximo.bench.results import group_runs, read_runs
 
 pytest.importorskip("rliable")
@@ -33,3 +35,15 @@ def test_a_change_that_makes_it_worse(tmp_path):
     assert found.change == "norm_adv minibatch to none"
     assert found.p_worse == pytest.approx(stats.ttest_rel(CHANGED, BASE, alternative="less").pvalue) and found.p_worse < 0.05
     assert found.difference.value == pytest.approx((CHANGED - BASE).mean())
+
+
+@pytest.mark.parametrize(("seeds", "colors"), [(4, [True, False, False]), (1, [False, False, True])])
+def test_one_pair_shows_no_effect(seeds, colors, tmp_path):
+    """It has no interval. The dot of four pairs, which all are worse, is red."""
+    pytest.importorskip("matplotlib")
+    write(tmp_path, "ppo", BASE[:seeds], norm_adv="minibatch")
+    write(tmp_path, "ppo-changed_norm_adv", CHANGED[:seeds], "norm_adv", norm_adv="none")
+    found = find_ablations(group_runs(read_runs(tmp_path)))
+    picture, (row,) = ablation_picture(found), ablation_table(found).rows
+    assert [color in picture for color in (WORSE, BETTER, UNCLEAR)] == colors
+    assert (row[5], row[6]) == ("-3.00 (one seed)", "0.00 (one seed)") or seeds == 4

@@ -12,7 +12,7 @@ from proximo.bench.report.main import _summary, _write_csv
 from proximo.bench.report.page import Picture
 from proximo.bench.report.pictures import human_picture
 from proximo.bench.report.published import atari_scores
-from proximo.bench.report.tables import results_table
+from proximo.bench.report.tables import atari_table, results_table
 from proximo.bench.results import RunResult
 from proximo.bench.text import Table
 
@@ -106,7 +106,7 @@ def test_equal_scores_are_0(score):
 
 
 def test_the_human_normalised_curve_is_the_median_over_games_of_means_over_seeds(tmp_path, monkeypatch):
-    """Three games with two constant runs each."""
+    """Three games with two constant runs each. In a fourth one no episode ended, so it has no part in it."""
     figures, groups, means = [], {}, []
     monkeypatch.setattr("proximo.bench.report.pictures._svg", lambda figure: figures.append(figure) or "")
     for game, shares in (("Pong", (0.0, 1.0)), ("Breakout", (2.0, 4.0)), ("Qbert", (0.1, 0.7))):
@@ -118,9 +118,17 @@ def test_the_human_normalised_curve_is_the_median_over_games_of_means_over_seeds
             lines = [f"{step},0,{random + share * (human - random)},9,{step}\n" for step in (10, 20, 30)]
             (run.path / "episodes.csv").write_text("step,row,return,length,seconds\n" + "".join(lines))
         means.append(np.mean(shares))
+    groups["FreewayNoFrameskip-v4", "ppo"] = runs_of("FreewayNoFrameskip-v4", "ppo", (None,), tmp_path)
     human_picture(groups, ["ppo"])
     (line,) = figures[0].axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), 100 * np.median(means))
+    assert line.get_label() == "ppo (3 games)"
+
+
+def test_one_run_of_a_game_has_no_interval():
+    random, human = atari_scores()["Pong"]
+    groups = {("PongNoFrameskip-v4", "ppo"): runs_of("PongNoFrameskip-v4", "ppo", [human])}
+    assert [row[4] for row in atari_table(groups).rows] == ["100.0 (one seed)"]
 
 
 def test_of_many_settings_the_best_are_compared():

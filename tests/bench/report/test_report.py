@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -333,6 +334,14 @@ def test_a_single_unfinished_run_makes_a_page(tmp_path):
     run_dir.mkdir()
     (run_dir / "config.json").write_text(json.dumps({"variant": "ppo", "config": {"env_id": "CartPole-v1", "seed": 1}}))
     assert "Not finished: CartPole-v1__ppo__1." in report(tmp_path).read_text()
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path):
+    """Such as one in Latin-1, which another system has written."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    RunFolder(folder / os.fsdecode(b"\xe9")).grow(3).finish()
+    page = report(folder)
+    assert "Runs in caf\\udce9" in page.read_text() and page.with_suffix(".csv").exists()
 
 
 def test_formats_of_numbers():

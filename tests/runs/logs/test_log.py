@@ -139,6 +139,21 @@ def test_resume_leaves_no_doubled_and_no_missing_point(tmp_path):
     assert [step for step, _ in scalars_of(folder, "charts/episodic_return")] == [512 * k for k in range(1, 7)]
 
 
+def test_a_metric_that_a_resume_adds_is_told_to_be_missing_in_the_table(tmp_path, capsys):
+    """Once. The columns of metrics.csv are those of the first iteration; TensorBoard has it."""
+    run = new_run(tmp_path / "run")
+    log = Log(run)
+    log.iteration(1, 512, LOSSES, episodes())
+    kept = log.state()
+    log.close()
+    log = Log(run._replace(cfg=replace(run.cfg, info_metrics=("is_success",))), resume=kept)
+    for k in (2, 3):
+        log.iteration(k, 512 * k, LOSSES | {"charts/is_success": 0.5}, episodes())
+    log.close()
+    assert capsys.readouterr().err.count("no column for charts/is_success, because the run began without it in --info-m") == 1
+    assert [step for step, _ in scalars_of(run.folder, "charts/is_success")] == [1024, 1536]
+
+
 def test_a_run_that_begins_again_leaves_nothing_of_the_first_attempt(tmp_path):
     """Killed before its first checkpoint, a run is resumed from nothing, in the same folder."""
     run = new_run(tmp_path / "run", num_iterations=3)

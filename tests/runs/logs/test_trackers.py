@@ -5,10 +5,12 @@ import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 
+import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.errors import FilesError, UsageError
@@ -98,6 +100,35 @@ def test_mlflow_gets_metrics_and_the_resumed_run_continues(tmp_path, mlflow):
     first, second = mlflow.calls[4][1], mlflow.calls[8][1]
     assert [(m.key, m.value, m.step) for m in first] == [("losses/value_loss", 0.5, 512), ("user/ähm_ no", 2.0, 512)]
     assert {m.step for m in second} == {1024} and mlflow.calls[7] == ("update", "the id", "RUNNING")
+
+
+def raising(it):
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(("callback", "status"), [(raising, "FAILED"), (None, "FINISHED")])
+def test_a_run_that_an_error_ends_has_failed(callback, status, tmp_path, mlflow):
+    """Otherwise it looks as if it had reached its last step."""
+    def run():
+        proximo.train("ppo", env_id="CartPole-v1", total_timesteps=32, num_envs=2, num_steps=16, logger="mlflow",
+                      run_dir=str(tmp_path / "run"), callbacks=[callback] if callback else [])
+
+    if callback is None:
+        run()
+    else:
+        with pytest.raises(RuntimeError, match="broken"):
+            run()
+    assert mlflow.calls[-1] == ("end", "the id", status)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_wandb_gets_an_exit_code(failed, tmp_path, monkeypatch):
+    """1 after an error, as of a process that has failed. The arguments are those of the real `finish`."""
+    wandb = pytest.importorskip("wandb")
+    started = create_autospec(wandb.Run, instance=True)
+    monkeypatch.setattr(wandb, "init", lambda **given: started)
+    new_log(tmp_path / "run", "wandb").close(failed)
+    started.finish.assert_called_once_with(exit_code=int(failed))
 
 
 def test_mlflow_that_fails_is_one_warning(tmp_path, mlflow, capsys):

@@ -58,6 +58,16 @@ def test_sums_survive_a_checkpoint():
     assert line is not None and line["a"] == 3.0 and math.isnan(line["b"]) and line["c"] == 4.0 and window.state() == {}
 
 
+def test_what_waits_for_its_line_is_in_the_next_one_if_a_resume_writes_every_iteration():
+    """Of iterations 5 and 6, which a checkpoint of a run with --log-every 4 contains, and of 7."""
+    window = Window(4)
+    for k, evaluated in ((5, 30.0), (6, math.nan)):
+        window.add(k, {"a": float(k), "eval/return_mean": evaluated}, {}, last=False)
+    window = Window(1, window.state())
+    assert window.add(7, {"a": 7.0, "eval/return_mean": math.nan}, {}, last=False) == {"a": 6.0, "eval/return_mean": 30.0}
+    assert window.add(8, {"a": 8.0}, {}, last=False) == {"a": 8.0}
+
+
 def test_the_first_and_the_last_iteration_have_a_line():
     """So that metrics.csv has its columns from the beginning, and ends where the run does."""
     for every, due in ((100, [1, 7]), (2, [1, 2, 4, 6, 7])):
