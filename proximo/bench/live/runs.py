@@ -59,7 +59,7 @@ class LiveRuns:
                        for path in paths if not is_folder(path)]:
             raise UsageError("\n".join(missing))
         self.paths = [path.absolute() for path in paths]
-        self._above = Path(os.path.commonpath(self.paths))  # no two runs have the same name as seen from it
+        self._above = _common_folder(self.paths)  # no two runs have the same name as seen from it
         self.left_out = 0
         """runs that are not followed, because there are too many"""
         self.lock = threading.RLock()
@@ -172,3 +172,11 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_nan(one) for one in value]
     return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _common_folder(paths: Sequence[Path]) -> Path:
+    """Return the folder that contains all of these; the first one if they are on different drives."""
+    try:
+        return Path(os.path.commonpath(paths))
+    except ValueError:
+        return paths[0]
