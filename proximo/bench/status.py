@@ -16,8 +16,9 @@ from proximo.runs.folder.lock import holder
 from proximo.runs.logs.output import printable
 
 ORDER = ("running", "queued", "not running", "failed", "waiting", "done")
-SILENT = 600  # seconds without a new iteration after which a run on another machine is said to be silent
+SILENT = 600  # seconds without a new line of its log after which a run on another machine is said to be silent
 SUFFIX = ".job.json"
+LOGS = ("metrics.csv", "episodes.csv")  # with --log-every, metrics.csv may wait for long
 
 
 class RunStatus(NamedTuple):
@@ -30,7 +31,7 @@ class RunStatus(NamedTuple):
     step: int
     of: int
     age: float | None
-    """seconds since the last line of metrics.csv; None: there is none"""
+    """seconds since the last line of its log; None: there is none"""
     where: str
     """process and machine, or the task of the place"""
 
@@ -70,10 +71,15 @@ def _run_status(directory: Path, name: str) -> RunStatus:
     run_dir = directory / name
     record = read_record(Path(f"{run_dir}{SUFFIX}"), JobRecord)
     text = holder(run_dir)
-    age = seconds_since(run_dir / "metrics.csv")
+    age = silent_seconds(run_dir)
     return RunStatus(name=name, state=_state(record, text, age), step=progress(run_dir)[0],
                      of=last_step(run_config(run_dir), record.get("steps", 0)), age=age,
                      where=", ".join(filter(None, dict.fromkeys((text, record.get("task", ""))))))
+
+
+def silent_seconds(run: Path) -> float | None:
+    """Return the seconds since a run has written to its log; None: it has none."""
+    return min((found for name in LOGS if (found := seconds_since(run / name)) is not None), default=None)
 
 
 def seconds_since(path: Path) -> float | None:

@@ -7,10 +7,8 @@ from proximo.bench.continuing import how_to_continue, was_not_finite
 from proximo.bench.live.follow import Curves
 from proximo.bench.progress import last_step
 from proximo.bench.results import RunResult, steps_of
-from proximo.bench.status import SILENT, process_ended, seconds_since
+from proximo.bench.status import SILENT, process_ended, seconds_since, silent_seconds
 from proximo.runs.folder.lock import NAME, holder
-
-LOGS = ("metrics.csv", "episodes.csv")  # with --log-every, metrics.csv may wait for long
 
 
 class State(NamedTuple):
@@ -41,8 +39,7 @@ class State(NamedTuple):
 def run_state(run: RunResult, curves: Curves) -> State:
     """Return the state of a run from its files; see `State`."""
     age = seconds_since(run.path / "metrics.csv")
-    written = [found for name in LOGS if (found := seconds_since(run.path / name)) is not None]
-    word, why = _word(run, min(written, default=None))
+    word, why = _word(run, silent_seconds(run.path))
     step, of = curves.step, run.summary.get("steps") or last_step(run.config, steps_of(run))
     speeds = (curves.last("charts/SPS"), run.summary.get("sps"))
     sps = next((float(speed) for speed in speeds if speed and 0 < speed < math.inf), None)  # a file may be damaged

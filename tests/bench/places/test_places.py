@@ -218,7 +218,9 @@ def test_status_is_read_from_the_folder_alone(file, tmp_path, monkeypatch, capsy
     (out / "CartPole-v1" / "ppo" / "5" / ".lock").write_text(f"process {gone.pid} on {os.uname().nodename}\n")
     (out / "CartPole-v1" / "ppo" / "7" / ".lock").write_text("process 1 on elsewhere\n")
     long_ago = time.time() - SILENT - 9
-    os.utime(out / "CartPole-v1" / "ppo" / "7" / "metrics.csv", (long_ago, long_ago))
+    for seed in (3, 7):  # run 3 waits for a line of --log-every, while episodes end
+        os.utime(out / "CartPole-v1" / "ppo" / str(seed) / "metrics.csv", (long_ago, long_ago))
+    (out / "CartPole-v1" / "ppo" / "3" / "episodes.csv").touch()
     before = sorted(str(path) for path in out.rglob("*"))
     with locked(out / "CartPole-v1" / "ppo" / "3"):
         assert main(["bench", "--status", str(out)]) == 0
