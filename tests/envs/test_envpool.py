@@ -90,10 +90,27 @@ def test_atari_takes_the_options_of_the_variant():
             make_envpool_atari(Atari(**wrong), [1])
 
 
-def test_variants_of_atari_refuse_other_environments():
-    """Their settings, such as the sign of rewards, would have no effect there."""
-    with pytest.raises(UsageError, match="^env_id=Pendulum-v1 is not the id of an Atari game. .*--engine envpool"):
-        make_envpool_atari(AtariEnvpool(env_id="Pendulum-v1"), [1])
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "Basic-v1"])
+def test_variants_of_atari_refuse_other_environments(env_id):
+    """Their settings, such as the sign of rewards, would have no effect there. Basic-v1 is one of ViZDoom's."""
+    with pytest.raises(UsageError, match=f"^env_id={env_id} is not the id of an Atari game. .*--engine envpool"):
+        make_envpool_atari(AtariEnvpool(env_id=env_id), [1])
+
+
+def test_an_action_of_doom_is_a_combination_of_buttons(tmp_path, monkeypatch):
+    """With a number for each button, EnvPool's default, all would be down: one is up where its number is exactly 0."""
+    monkeypatch.chdir(tmp_path)  # ViZDoom writes its settings there
+    envs = pool("HealthGathering-v1", [1])
+    assert envs.action_space == spaces.Discrete(6) and envs.frames is None
+    envs.reset()
+    step = envs.step(np.array([5]))
+    assert step.valid.all() and step.obs.shape == (1, 12, 84, 84) and step.obs.max() > 0
+    envs.close()
+    numbers = make_envpool(Config(env_id="HealthGathering-v1"), [1], {"use_combined_action": False})
+    assert numbers.action_space.shape == (3,)
+    numbers.close()
+    with pytest.raises(UsageError, match="Cig-v1 is a game of several players"):  # EnvPool ends the interpreter
+        pool("Cig-v1")
 
 
 def test_atari_in_another_variant_is_logged_once(capsys):
