@@ -137,7 +137,7 @@ class PoolEnvs:
         native = self.pool.action_space
         self.action_space: Any = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
-        self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
+        self._reader = pool_reader(self.pool.observation_space, self.action_space)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self.observation_space = self._reader.space
         self.frames = FrameStack(options["stack_num"], 1 if options["gray_scale"] else 3) if atari else None
