@@ -16,6 +16,8 @@ from proximo.errors import EnvError, UsageError, notify_once, warn
 from proximo.protocols import FrameStack, Play, Step
 from proximo.variants import Atari
 
+MATCHES = ("Cig-v1", "MultiDuel-v1")  # of ViZDoom, which wait for other players
+
 
 def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | None = None) -> "PoolEnvs":
     """Make EnvPool's environments; an Atari game gets the defaults of ppo_atari_envpool, with a message.
@@ -24,7 +26,7 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
         cfg: Its `env_id` is an id of EnvPool, or Gymnasium's id of an environment that both have. The environments
             reset one step late whatever its `autoreset` says.
         seeds: One seed per environment.
-        options: Further arguments of `envpool.make`.
+        options: Further arguments of `envpool.make`. ViZDoom has `use_combined_action=True` unless they say otherwise.
 
     Returns:
         The environments, without normalisation.
@@ -34,7 +36,7 @@ def make_envpool(cfg: Config, seeds: Sequence[int], options: dict[str, Any] | No
     """
     name, atari = find_pool(cfg.env_id)
     if not atari:
-        return PoolEnvs(name, seeds, options or {})
+        return PoolEnvs(name, seeds, with_usual(name, options or {}))
     settings = Atari()
     notify_once(f"{cfg.env_id} is an Atari game: rewards become their sign, a lost life ends an episode, and an "
                 f"observation is {settings.frame_stack} gray frames, as by default in ppo_atari_envpool. Use that "
@@ -69,10 +71,19 @@ def find_pool(env_id: str) -> tuple[str, bool]:
     except ImportError as error:
         raise UsageError(f"{name} cannot be made: {error} Or install Qt with pip install \"proximo[procgen]\", and do "
                          "not import envpool before Proximo does.") from error
-    if config.max_num_players != 1:
-        raise UsageError(f"{name} is a game of {config.max_num_players} players. Only EnvPool's games of one player "
-                         "are supported.")
-    return name, "episodic_life" in config._fields
+    if config.max_num_players != 1 or name in MATCHES:
+        players = "several" if name in MATCHES else config.max_num_players
+        raise UsageError(f"{name} is a game of {players} players. Only EnvPool's games of one player are supported.")
+    return name, "use_fire_reset" in config._fields
+
+
+def with_usual(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a pool with those that ViZDoom needs: an action is a combination of buttons.
+
+    EnvPool's default is a number for each button, and a button is up only where it is exactly 0.
+    """
+    doom = "use_combined_action" in import_envpool().make_spec(name).config._fields
+    return {"use_combined_action": True} | options if doom else options
 
 
 def atari_options(env_id: str, cfg: Atari) -> dict[str, Any]:
@@ -126,7 +137,7 @@ class PoolEnvs:
         native = self.pool.action_space
         self.action_space: Any = true_action_space(native, name)
         self._writer = ActionWriter(self.action_space, native, self.num_envs, name)
-        self._reader = pool_reader(self.pool.observation_space, int(getattr(self.action_space, "n", 0)))
+        self._reader = pool_reader(self.pool.observation_space, self.action_space)
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self.observation_space = self._reader.space
         self.frames = FrameStack(options["stack_num"], 1 if options["gray_scale"] else 3) if atari else None

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.envs.arrays.image_axes import channels_first, image_axes, stored_shape
+from proximo.envs.arrays.masks import mask_parts
 from proximo.envs.arrays.obs_faults import space_layout
 from proximo.envs.arrays.obs_layout import Layout, narrow_dtype, obs_layout, write_rows
 from proximo.errors import EnvError, UsageError
@@ -27,19 +28,22 @@ class PoolReader(NamedTuple):
     mask: Callable[[Any], np.ndarray | None]  # (N, A) bool
 
 
-def pool_reader(space: spaces.Space[Any], num_actions: int) -> PoolReader:
+def pool_reader(space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PoolReader:
     """Decide how EnvPool's observations become one array.
 
     Dict observations are packed, as those of Gymnasium. Their `action_mask` becomes the mask if it has one entry per
-    action; a mask of combinations of choices remains an observation, under another key.
+    action, or of several components with equally many choices one row each; a mask of combinations of choices remains
+    an observation, under another key.
 
     Args:
         space: The observation space of one environment.
-        num_actions: Number of discrete actions; 0 for other action spaces.
+        action_space: That of the actions.
     """
+    parts = mask_parts(action_space)
+    choices = () if parts is None else tuple(parts.tolist())
     mask = space.spaces.get("action_mask") if isinstance(space, spaces.Dict) else None
-    masked = mask is not None and math.prod(space_layout(mask)[0]) == num_actions
-    read_mask = _read_mask if masked else _no_mask
+    masked = mask is not None and _has_choices(space_layout(mask)[0], choices)
+    read_mask = partial(_read_mask, len(choices)) if masked else _no_mask
     if mask is not None and not masked:
         space = spaces.Dict([(UNUSED_MASK if name == "action_mask" else name, part)
                              for name, part in space.spaces.items()])  # type: ignore[attr-defined]
@@ -76,11 +80,19 @@ def _no_mask(obs: Any) -> None:
     return None
 
 
-def _read_mask(obs: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the masks. A row that allows nothing (the game is over) then allows all: a head needs one action."""
-    mask = obs["action_mask"].reshape(len(obs["action_mask"]), -1).astype(bool)
-    mask[~mask.any(1)] = True
-    return mask
+def _has_choices(shape: tuple[int, ...], choices: tuple[int, ...]) -> bool:
+    """Return whether a mask of this shape is one of single choices. (2, 2) may be one of combinations, too."""
+    if len(choices) <= 1:
+        return (math.prod(shape),) == choices
+    return shape == (len(choices), choices[0]) != (2, 2) and len({*choices}) == 1
+
+
+def _read_mask(components: int, obs: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the masks. A component with no choice (the game is over) then has all: a head needs one."""
+    rows = len(obs["action_mask"])
+    mask = obs["action_mask"].reshape(rows, components, -1).astype(bool)
+    mask[~mask.any(2)] = True
+    return mask.reshape(rows, -1)
 
 
 def true_action_space(space: spaces.Space[Any], name: str) -> spaces.Space[Any]:

@@ -83,8 +83,7 @@ class PoolPure:
         self.num_envs, self.action_space = envs.num_envs, envs.action_space
         self.obs_shape, self.obs_dtype = envs.obs_shape, envs.obs_dtype
         self.observation_space = envs.observation_space
-        box = isinstance(self.action_space, spaces.Box)
-        self._action_dtype = np.dtype(envs.pool.action_space.dtype) if box else np.dtype(np.int32)
+        self._action_dtype = np.dtype([*envs.pool.spec.action_array_spec.values()][-1].dtype)  # float64 in ViZDoom
         self._step: Callable[[Array, Array], tuple[Array, tuple[Any, ...]]]
 
     def reset(self, key: Array) -> tuple[PoolState, Step]:

@@ -90,10 +90,27 @@ def test_atari_takes_the_options_of_the_variant():
             make_envpool_atari(Atari(**wrong), [1])
 
 
-def test_variants_of_atari_refuse_other_environments():
-    """Their settings, such as the sign of rewards, would have no effect there."""
-    with pytest.raises(UsageError, match="^env_id=Pendulum-v1 is not the id of an Atari game. .*--engine envpool"):
-        make_envpool_atari(AtariEnvpool(env_id="Pendulum-v1"), [1])
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "Basic-v1"])
+def test_variants_of_atari_refuse_other_environments(env_id):
+    """Their settings, such as the sign of rewards, would have no effect there. Basic-v1 is one of ViZDoom's."""
+    with pytest.raises(UsageError, match=f"^env_id={env_id} is not the id of an Atari game. .*--engine envpool"):
+        make_envpool_atari(AtariEnvpool(env_id=env_id), [1])
+
+
+def test_an_action_of_doom_is_a_combination_of_buttons(tmp_path, monkeypatch):
+    """With a number for each button, EnvPool's default, all would be down: one is up where its number is exactly 0."""
+    monkeypatch.chdir(tmp_path)  # ViZDoom writes its settings there
+    envs = pool("HealthGathering-v1", [1])
+    assert envs.action_space == spaces.Discrete(6) and envs.frames is None
+    envs.reset()
+    step = envs.step(np.array([5]))
+    assert step.valid.all() and step.obs.shape == (1, 12, 84, 84) and step.obs.max() > 0
+    envs.close()
+    numbers = make_envpool(Config(env_id="HealthGathering-v1"), [1], {"use_combined_action": False})
+    assert numbers.action_space.shape == (3,)
+    numbers.close()
+    with pytest.raises(UsageError, match="Cig-v1 is a game of several players"):  # EnvPool ends the interpreter
+        pool("Cig-v1")
 
 
 def test_atari_in_another_variant_is_logged_once(capsys):
@@ -159,12 +176,36 @@ def test_whole_numbers_in_several_dimensions():
 def test_dict_observations_are_packed():
     """Part by part, as those of Gymnasium; a mask that fits the actions is removed."""
     space = spaces.Dict([("b", spaces.Box(-1, 1, (2,))), ("a", spaces.Discrete(3)), ("action_mask", spaces.MultiBinary(4))])
-    reader = pool_reader(space, 4)
+    reader = pool_reader(space, spaces.Discrete(4))
     obs = {"b": np.array([[5.0, 6.0]]), "a": np.array([1]), "action_mask": np.array([[True, False, True, True]])}
     assert reader.shape == (16,) and reader.dtype == np.uint8
     b, a = part_views(obs_layout(space), reader.read(obs))
     assert b.tolist() == [[5, 6]] and a.tolist() == [[1]]
     assert reader.mask(obs).tolist() == [[True, False, True, True]]
+
+
+@pytest.mark.parametrize(("shape", "nvec", "masked"), [
+    ((3, 4), [4, 4, 4], True), ((2, 21), [21, 21], True), ((10, 10), [10, 10], False), ((4, 10), [4, 10], False),
+    ((2, 2), [2, 2], False), ((3, 4), [4, 4], False)])
+def test_a_mask_of_components_is_one_of_combinations_only_by_its_shape(shape, nvec, masked):
+    """Jumanji has both kinds. The rows of a mask of components are the choices of one component each."""
+    space = spaces.Dict([("a", spaces.Box(-1, 1, (2,))), ("action_mask", spaces.MultiBinary(shape))])
+    allowed = np.zeros((2, *shape), bool)
+    allowed[0, :, 1] = allowed[0, 0, 0] = True
+    mask = pool_reader(space, spaces.MultiDiscrete(nvec)).mask({"a": np.zeros((2, 2)), "action_mask": allowed})
+    assert (mask is not None) == masked
+    if masked:
+        assert np.array_equal(mask[0], allowed[0].ravel()) and mask[1].all(), "where nothing is allowed, all is"
+
+
+def test_three_cleaners_do_not_walk_into_walls():
+    """Such a step ends their episode: of 1 or 2 steps without the mask, otherwise of the limit of 100."""
+    envs, rng = pool("Cleaner-v0", [1]), np.random.default_rng(0)
+    step = envs.reset()
+    for _ in range(60):
+        assert step.mask.shape == (1, 12)
+        step = envs.step(np.array([[rng.choice(np.flatnonzero(part)) for part in step.mask[0].reshape(3, 4)]]))
+        assert not step.terminated.any()
 
 
 def test_images_are_channels_first():

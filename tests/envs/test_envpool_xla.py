@@ -23,18 +23,19 @@ from proximo.envs.inside import make_atari_inside
 from proximo.errors import notify_once
 
 CASES = [Config(env_id="CartPole-v1"), Continuous(env_id="HalfCheetah-v4"),
-         Continuous(env_id="CheetahRun-v1"), AtariXLAScan(env_id="Breakout-v5")]
+         Continuous(env_id="CheetahRun-v1"), AtariXLAScan(env_id="Breakout-v5"), Config(env_id="HealthGathering-v1")]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint8, np.int32])
 def test_observations_are_read_as_outside(dtype):
     space = Box(0, 100, (3,), dtype)
-    assert observation_reader(space, (3,))(np.zeros((2, 3), dtype)).dtype == pool_reader(space, 0).dtype
+    assert observation_reader(space, (3,))(np.zeros((2, 3), dtype)).dtype == pool_reader(space, Box(0, 1)).dtype
 
 
 @pytest.mark.parametrize("cfg", CASES, ids=[cfg.env_id for cfg in CASES])
-def test_the_same_steps_as_outside(cfg):
-    """They are equal bit for bit, also where actions and observations have 64 bits."""
+def test_the_same_steps_as_outside(cfg, tmp_path, monkeypatch):
+    """They are equal bit for bit, also where actions (HealthGathering) and observations have 64 bits."""
+    monkeypatch.chdir(tmp_path)  # ViZDoom writes its settings there
     atari = isinstance(cfg, AtariXLAScan)
     ours = (make_atari_inside if atari else make_envpool_xla)(cfg, [5, 6, 7])
     theirs = (make_envpool_atari if atari else make_envpool)(cfg, [5, 6, 7])

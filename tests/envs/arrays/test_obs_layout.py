@@ -53,7 +53,7 @@ def test_every_part_can_be_read_back():
 def test_numbers_of_64_bits_are_stored_as_float32(dtype, stored):
     """JAX would take their lower half. As one array, as a part, and in EnvPool."""
     whole = spaces.Box(0, 100, (3,), dtype)
-    assert read_space(whole, "x").dtype == pool_reader(whole, 0).dtype == stored
+    assert read_space(whole, "x").dtype == pool_reader(whole, whole).dtype == stored
     assert obs_layout(spaces.Tuple([whole])).parts[0].dtype == stored
 
 

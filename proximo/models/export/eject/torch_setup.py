@@ -71,7 +71,8 @@ def torch_facts(cfg: Config, variant: str, library: Library) -> Facts:
         expressions=({"acted.value": None, "acted.logprob": None} if agent.evaluates_later else {}) | (
             {"bootstrapped.any()": False, "'terminated' in info": dies} if of_pool else {}),
         # the file has EnvPool's own ids
-        written={"find_pool": f"{{0}}, {isinstance(cfg, Atari)}", "procgen_id": "{0}"} if of_pool else {},
+        written={"find_pool": f"{{0}}, {isinstance(cfg, Atari)}", "procgen_id": "{0}",
+                 "with_usual": "{1}"} if of_pool else {},
         identities=frozenset(("perturbed",) if plain else ()),
         dropped_fields=_dropped_fields(setup, cfg),
         dropped_calls=frozenset(("_open_masks",) if setup.carry.mask is None else ()),
