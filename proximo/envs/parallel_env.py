@@ -15,7 +15,7 @@ from proximo.envs.custom.parallel_checks import NO_CHOICE_OF_AGENT, agents_of, c
 from proximo.envs.episodes import EpisodeCounter
 from proximo.envs.gym_checks import converted_obs, wrong_numbers
 from proximo.envs.gym_source import EnvSource, call_maker, kwargs_of
-from proximo.envs.parallel_game import ParallelGame, Seen
+from proximo.envs.parallel_game import ParallelGame, Seen, labels_of
 from proximo.envs.render import env_fps, render_env
 from proximo.envs.state.check import replays_exactly
 from proximo.envs.state.gym import warn_if_opaque
@@ -102,7 +102,7 @@ class ParallelGames:
             raise
         self._make_one = lambda seed: ParallelGames(make_game, [seed] * len(agents))
         self._games = [ParallelGame(env, number) for number, env in enumerate(envs)]
-        self.players, self.num_envs = tuple(map(str, agents)), len(seeds)
+        self.players, self.num_envs = labels_of(agents), len(seeds)
         self._seeds = [int(seed) for seed in seeds[::len(agents)]]
         self.obs_shape, self.obs_dtype = self._reader.shape, self._reader.dtype
         self._masks: MaskReader | None = None

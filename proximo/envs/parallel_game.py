@@ -8,7 +8,7 @@ import numpy as np
 from proximo.envs.custom.parallel_checks import agents_of, answer_of_step, name_of_game, number
 from proximo.envs.gym_checks import reset_answer, terminal
 from proximo.envs.state.gym import get_env_state, set_env_state
-from proximo.errors import EnvError, ProximoError, what_failed
+from proximo.errors import EnvError, ProximoError, is_column, what_failed
 
 
 class Seen(NamedTuple):
@@ -137,3 +137,10 @@ class ParallelGame:
         """Continue from what state() returned."""
         set_env_state(self.env, state["env"])
         self.acting[:], self._ended[:], self._time = state["acting"], state["ended"], int(state["time"])
+
+
+def labels_of(agents: Sequence[Any]) -> tuple[str, ...]:
+    """Return the name of each agent as a part of columns of metrics.csv: agent0, agent1, ... where it cannot be one."""
+    labels = tuple(map(str, agents))
+    usable = all(map(is_column, labels)) and len({*labels}) == len(labels)
+    return labels if usable else tuple(f"agent{k}" for k in range(len(agents)))

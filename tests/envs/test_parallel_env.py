@@ -19,13 +19,30 @@ from proximo.errors import EnvError, UsageError
 from proximo.models.evaluate import frames
 from tests.support.games import Corridor
 from tests.support.play import random_actions
-from tests.support.runs import same_logs, same_weights
+from tests.support.runs import rows, same_logs, same_weights
 
 SHORT = {"num_envs": 6, "num_steps": 16, "num_minibatches": 2, "env_id": "Corridor-v0", "anneal_lr": False}
 
 
 def make_games(kind=Corridor, rows=6, **kwargs):
     return from_parallel_env(partial(kind, **kwargs))(Config(), list(range(10, 10 + rows)))
+
+
+@pytest.mark.parametrize(("agents", "labels"), [
+    (["red", "blue"], ("red", "blue")), ([0, 1], ("0", "1")), ([(0, 0), (0, 1)], ("agent0", "agent1")),
+    ([1, "1"], ("agent0", "agent1")), (['the "first"', "b"], ("agent0", "agent1"))])
+def test_the_columns_of_agents_can_be_told_apart(agents, labels, tmp_path):
+    """Places as names have commas, which moved every column after them."""
+    class Named(Corridor):
+        def __init__(self):
+            super().__init__(agents=2)
+            self.possible_agents = list(agents)
+
+    assert make_games(Named).players == labels
+    proximo.train(Config(**SHORT, total_timesteps=96, logger="none", run_dir=str(tmp_path / "run")),
+                  make_envs=from_parallel_env(Named))
+    assert f"charts/episodic_return-{labels[1]}" in rows(tmp_path / "run", "metrics.csv")[-1]
+    assert {row["player"] for row in rows(tmp_path / "run", "episodes.csv")} == {*labels}
 
 
 class Lingering(Corridor):

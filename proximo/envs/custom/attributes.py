@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.envs.gym_source import changed_fields
-from proximo.errors import UsageError, metric_name_problem
+from proximo.errors import COLUMNS, UsageError, is_column, metric_name_problem
 from proximo.protocols import Play, VecEnv
 
 ARRAYS = ("numpy", "torch", "jax")
@@ -50,6 +50,8 @@ def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Ite
     for name in envs.metric_names:
         if problem := metric_name_problem(name):
             yield f"{made} the metric name {problem}"
+    if wrong := [player for player in envs.players if not is_column(player)]:
+        yield f"{made} the player {wrong[0]!r:.60}. {COLUMNS}"
 
 
 def one_for_all(made: Any) -> str:

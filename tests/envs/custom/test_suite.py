@@ -89,6 +89,14 @@ def test_a_metric_with_the_name_of_another_column_is_refused(name, words):
     assert f"make_envs returned Named with the metric name {words}" in said
 
 
+def test_a_player_that_can_be_no_column_is_refused():
+    class Named(Carts):
+        players = ("red", "blue, left")
+
+    with pytest.raises(UsageError, match=r"make_envs returned Named with the player 'blue, left'\. Use printable"):
+        make_complete(lambda cfg, seeds: Named(len(seeds), 0), None, [0, 1])
+
+
 @pytest.mark.parametrize("name", ["reward", "terminated", "valid", "action", "ret", "length"])
 def test_a_metric_with_the_name_of_a_part_of_the_rollout_changes_nothing(name):
     """It replaced that part: an agent learned from rewards that were the metric."""
