@@ -45,6 +45,8 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config, functio
     need = f"It must be {'a tensor' if tensors else 'an array'} with one number, such as a mean."
     wrong = [f"{function} returns {name}={_shown(x)}. {need}" for name, x in (("the loss", loss), *stats.items())
              if getattr(x, "ndim", 0) or not isinstance(x, scalar)]
+    wrong += [f"{function} returns {name}={_shown(x)}. Return a real number."
+              for name, x in (("the loss", loss), *stats.items()) if "complex" in str(getattr(x, "dtype", ""))]
     if not getattr(loss, "requires_grad", True):
         wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
     wrong += [f"{function} returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats

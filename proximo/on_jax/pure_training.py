@@ -22,15 +22,17 @@ import numpy as np
 from jax import Array
 
 from proximo.config import Config
+from proximo.envs.custom.pure import state_difference
 from proximo.envs.custom.suite import make_complete
-from proximo.errors import UsageError
+from proximo.envs.pure import plain
+from proximo.errors import USES, UsageError, first_line, names_text, one_line
 from proximo.facts import Facts, facts, type_problems
 from proximo.on_jax.checks import check_calls
 from proximo.on_jax.learner import start_adam
 from proximo.on_jax.loss import ppo_loss
 from proximo.on_jax.parameters import Weights, initial_weights, make_bind, named_parameters
 from proximo.on_jax.play_inside import InsidePlayer
-from proximo.on_jax.setup import ChangeLearner, make_inside_player, unchanged
+from proximo.on_jax.setup import ChangeLearner, check_settings, make_inside_player, unchanged
 from proximo.on_jax.train_step import Keys, Metrics, TrainState, key_data
 from proximo.part_checks import kind_of, make_complete_agent
 from proximo.problems import config_problems, given_config
@@ -50,7 +52,8 @@ class StepWithValues(Protocol):
                 takes, such as learning_rate and gamma. They may be traced.
 
         Raises:
-            UsageError: A value is of another field, is not one number, or, where it is not traced, is not allowed.
+            UsageError: The state is not one of this training, a value is of another field, is not one number, or, where
+                it is not traced, is not allowed, or a program has changed a setting of JAX that matters.
         """
 
 
@@ -93,13 +96,20 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_
         EnvError: The environments return other arrays than they have to, or raise an exception.
     """
     cfg = given_config(cfg).resolved()
-    if wrong := [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]:
+    wrong = [*config_problems(cfg), *([] if type_problems(cfg) else _without_effect(cfg))]
+    if not callable(loss_fn):
+        wrong.append(f"loss_fn={one_line(f'{loss_fn!r:.60}')} is not a function. {USES['loss_fn']}")
+    if wrong:
         raise UsageError("\n".join(wrong))
+    check_settings()  # before environments are checked, whose arrays would have other dtypes
     player = make_inside_player(cfg, partial(make_complete, make_envs), partial(make_complete_agent, make_agent),
                                 loss_fn, change_learner=change_learner)
     check_calls(player.agent, player.begin(0, player.normalizer.start())[1])
-    return Training(init=partial(init_state, player), step=partial(step_with_values, cfg, player),
-                    bind=partial(_bind, make_bind(player.agent)))
+    init = partial(init_state, player)
+    like = _described(jax.eval_shape(init, jax.random.key(0)))
+    shapes = {name: x.shape for name, x in like.adam.weights.items()}
+    return Training(init=init, step=partial(step_with_values, cfg, player, like),
+                    bind=partial(_bind, make_bind(player.agent), shapes))
 
 
 def _without_effect(cfg: Config) -> list[str]:
@@ -116,15 +126,37 @@ def _without_effect(cfg: Config) -> list[str]:
     return wrong
 
 
-def step_with_values(cfg: Config, player: InsidePlayer, state: TrainState, /,
+def step_with_values(cfg: Config, player: InsidePlayer, like: TrainState, state: TrainState, /,
                      **values: Array | float) -> tuple[TrainState, Metrics]:
-    """Run one iteration with some hyper-parameters in the place of those of `cfg`; see StepWithValues."""
-    if not isinstance(state, TrainState) or jnp.ndim(state.iteration):
+    """Run one iteration with some hyper-parameters in the place of those of `cfg`; see StepWithValues.
+
+    The state has to be described by `like`.
+    """
+    check_settings()
+    if not isinstance(state, TrainState) or np.ndim(state.iteration):
         raise UsageError(f"step was given {_shown(state)}. Give it the state of one training, as init and step return "
                          "it, and map step over several with jax.vmap.")
-    if wrong := _problems_of_values(cfg, values):
+    if wrong := [*_problems_of_state(like, state), *_problems_of_values(cfg, values)]:
         raise UsageError("\n".join(wrong))
-    return player.step_of(replace(cfg, **values))(state)  # type: ignore[arg-type]
+    numbers: Any = {name: float(x) if isinstance(x, int) else x for name, x in values.items()}
+    return player.step_of(replace(cfg, **numbers))(state)
+
+
+def _described(state: TrainState) -> TrainState:
+    """Return shapes and dtypes in the place of arrays, with the data of keys: a saved state has these."""
+    shapes: TrainState = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),  # without weak types
+                                      jax.eval_shape(partial(jax.tree.map, plain), state))
+    return shapes
+
+
+def _problems_of_state(like: TrainState, state: TrainState) -> list[str]:
+    """Return what is wrong with a state: JAX would broadcast some of the wrong shapes."""
+    try:
+        difference = state_difference(like, _described(state))
+    except (TypeError, OverflowError) as error:  # a part is not an array
+        difference = one_line(first_line(error))
+    return [f"step was given another state than that of this training: {difference:.300}. Give it what init or step of "
+            "this training has returned."] if difference else []
 
 
 def _problems_of_values(cfg: Config, values: dict[str, Array | float]) -> list[str]:
@@ -132,19 +164,32 @@ def _problems_of_values(cfg: Config, values: dict[str, Array | float]) -> list[s
     wrong = [f"step was given {name}, which is a constant of the compiled function. It takes {', '.join(allowed)}."
              for name in values if name not in allowed]
     for name, x in ((name, x) for name, x in values.items() if name in allowed):
-        if not isinstance(x, (int, float, np.number, np.ndarray, Array)):
-            wrong.append(f"step was given {name}={x!r:.60}. Give it a number.")
+        if not _is_number(x):
+            given = f" of dtype {x.dtype}" if hasattr(x, "dtype") else f"={one_line(f'{x!r:.60}')}"
+            wrong.append(f"step was given {name}{given}. Give it a real number.")
         elif shape := jnp.shape(x):
             wrong.append(f"step was given {name} of shape {shape}. Give it one number, and map step over several with "
                          "jax.vmap.")
-        elif not isinstance(x, jax.core.Tracer) and (problem := _number_problem(float(x), allowed[name])):
-            wrong.append(f"{name}={x} {problem}.")
+        elif not isinstance(x, jax.core.Tracer) and (problem := _number_problem(x, allowed[name])):
+            wrong.append(f"{name}={x!s:.60} {problem}.")
     return wrong
 
 
-def _bind(bind: Callable[[Weights], Any], weights: Weights) -> Any:
+def _is_number(x: Any) -> bool:
+    """Return whether x is a real number or an array of them, and not a truth value."""
+    if isinstance(x, (np.number, np.ndarray, Array)):
+        return any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.integer, jnp.floating))
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
+
+
+def _bind(bind: Callable[[Weights], Any], shapes: dict[str, tuple[int, ...]], weights: Weights) -> Any:
     if not isinstance(weights, Mapping):
         raise UsageError(f"bind was given {_shown(weights)}. Give it the weights by name: state.adam.weights.")
+    found = {name: getattr(x, "shape", type(x).__name__) for name, x in weights.items()}
+    if wrong := [f"{name} is {found.get(name, 'missing')} instead of {shapes.get(name, 'missing')}"
+                 for name in {**shapes, **found} if found.get(name) != shapes.get(name)]:
+        raise UsageError(f"bind was given other weights than those of this training: {names_text(wrong, 3)}. Give it "
+                         "state.adam.weights of one training, and map it over several with jax.vmap.")
     return bind(weights)
 
 
@@ -153,7 +198,11 @@ def _shown(given: Any) -> str:
     return f"states of shape {several}" if several else kind_of(given)
 
 
-def _number_problem(value: float, fact: Facts) -> str:
+def _number_problem(x: Any, fact: Facts) -> str:
+    try:
+        value = float(x)
+    except OverflowError:
+        value = math.inf
     return fact.range_problem(value) if math.isfinite(value) else "must be finite"
 
 
@@ -163,11 +212,17 @@ def init_state(player: InsidePlayer, key: Array) -> TrainState:
     numpy draws weights and keys in a callback, so that they are those of train().
 
     Raises:
-        UsageError: It is not one key.
+        UsageError: It is not one key, or a program has changed a setting of JAX that matters.
     """
+    check_settings()
     if not isinstance(key, (Array, np.ndarray)):
         raise UsageError(f"init was given {key!r:.60}. Give it a key: jax.random.key(SEED).")
-    if shape := jax.random.key_data(key).shape[:-1]:
+    try:
+        words = jax.random.key_data(key)
+    except TypeError as error:
+        raise UsageError(f"init was given an array {key.dtype} {key.shape}, which is not a key. Give it one: "
+                         "jax.random.key(SEED).") from error
+    if shape := words.shape[:-1]:
         raise UsageError(f"init was given keys of shape {shape}. Give it one key, and map init over several with "
                          "jax.vmap.")
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in named_parameters(player.agent).items()}
@@ -179,7 +234,7 @@ def init_state(player: InsidePlayer, key: Array) -> TrainState:
         weights = initial_weights(player.agent, stream_generator(seed, "init"))
         return weights, np.stack([key_data(stream_seed(seed, stream)) for stream in streams])
 
-    weights, drawn = jax.pure_callback(draw, (shapes, numbers), jax.random.key_data(key), vmap_method="sequential")
+    weights, drawn = jax.pure_callback(draw, (shapes, numbers), words, vmap_method="sequential")
     *keys, env_key = (jax.random.wrap_key_data(words) for words in drawn)
     env_state, carry = player.begin_with(env_key, player.normalizer.start())
     return TrainState(adam=start_adam(weights), carry=carry, envs=env_state, keys=Keys(*keys), iteration=jnp.int32(0))

@@ -352,9 +352,11 @@ def test_statistics_that_cannot_be_logged_are_refused(framework):
 @pytest.mark.parametrize(("change", "sentence"), [
     (lambda loss, stats: loss, "returns .*. Return the loss, and a dict of statistics"),
     (lambda loss, stats: (loss + stats["rows"], {"loss": loss}), "returns the loss=.*. It must be (a tensor|an array) with one number"),
-    (lambda loss, stats: (loss.detach() if hasattr(loss, "detach") else None, {"loss": loss}), "the loss=None|has no gradient")])
+    (lambda loss, stats: (loss.detach() if hasattr(loss, "detach") else None, {"loss": loss}), "the loss=None|has no gradient"),
+    (lambda loss, stats: (loss * 1j, {"loss": loss}), r"returns the loss=.* complex64 \(\)\. Return a real number"),
+    (lambda loss, stats: (loss, {"mean": loss * 1j}), r"returns mean=.* complex64 \(\)\. Return a real number")])
 def test_losses_that_cannot_be_minimised_are_refused(framework, change, sentence):
-    """No statistics, one loss per row, and one without a gradient."""
+    """No statistics, one loss per row, one without a gradient, and complex numbers."""
     parts = parts_of("ppo", framework.name)
 
     def loss_fn(batch, cfg):

@@ -157,6 +157,8 @@ def test_what_cannot_work_is_refused(change, sentence):
         make_training(replace(SMALL, **change), make_envs, make_agent)
     with pytest.raises(UsageError, match=r"^cfg=<class 'proximo.* is not a configuration\. Pass an object"):
         make_training(type(SMALL), make_envs, make_agent)
+    with pytest.raises(UsageError, match=r"^loss_fn=3 is not a function\. Pass \(batch, cfg\) -> "):
+        make_training(SMALL, make_envs, make_agent, 3)
 
 
 def test_a_head_for_other_actions_is_refused():
@@ -266,29 +268,85 @@ def test_an_iteration_is_differentiable_in_hyper_parameters():
     assert float(jax.jit(jax.grad(after_two))(value)) == pytest.approx(float(expected), rel=0.05)
 
 
+TINY = replace(SMALL, hidden_sizes=(3,), num_steps=4)
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """A training and its first state."""
+    training = make_training(TINY, make_envs, make_agent)
+    return training, training.init(jax.random.key(1))
+
+
 @pytest.mark.parametrize(("values", "said"), [
     ({"seed": 3}, "step was given seed, which is a constant of the compiled function. It takes learning_rate, "),
-    ({"gamma": 1.5, "learning_rate": "x"}, r"^gamma=1\.5 must be between 0 and 1\.\nstep was given learning_rate='x'\. Give it a number"),
+    ({"gamma": 1.5, "learning_rate": "x"}, r"^gamma=1\.5 must be between 0 and 1\.\nstep was given learning_rate='x'\. Give it a real number"),
     ({"ent_coef": np.float32(np.nan)}, "ent_coef=nan must be finite"),
+    ({"learning_rate": True}, "step was given learning_rate=True. Give it a real number"),
+    ({"learning_rate": jnp.complex64(1)}, "of dtype .* Give it a real number"), ({"gamma": jax.random.key(1)}, "of dtype .* Give it a real number"),
+    ({"gamma": np.array(None)}, "of dtype .* Give it a real number"), ({"learning_rate": 10**400}, r"^learning_rate=10{50,60} must be finite\.$"),
     ({"learning_rate": np.ones(3)}, r"learning_rate of shape \(3,\)\. Give it one number, and map step over several with jax\.vmap")])
-def test_values_that_cannot_be_used_are_told(values, said):
-    training = make_training(SMALL, make_envs, make_agent)
+def test_values_that_cannot_be_used_are_told(begun, values, said):
+    training, state = begun
     with pytest.raises(UsageError, match=said):
-        training.step(training.init(jax.random.key(1)), **values)
+        training.step(state, **values)
+
+
+def test_values_that_are_traced_have_to_be_real_numbers(begun):
+    """A complex learning rate raised an error of JAX inside a loop."""
+    training, state = begun
+    with pytest.raises(UsageError, match=r"^step was given learning_rate of dtype complex64\. Give it a real number\."):
+        jax.eval_shape(training.step, state, learning_rate=1j)
+
+
+def other_layer_norm(change):
+    """The first state of the same training with layer normalisation: it has all weights of TINY, and more."""
+    return make_training(replace(TINY, layer_norm=True, **change), make_envs, make_agent).init(jax.random.key(1))
 
 
 @pytest.mark.parametrize(("call", "said"), [
     (lambda training, state: training.init(jax.random.split(jax.random.key(1), 3)), r"keys of shape \(3,\)\. Give it one key, and map init"),
     (lambda training, state: training.init(3), r"init was given 3\. Give it a key: jax\.random\.key\(SEED\)"),
+    (lambda training, state: training.init(jnp.zeros(2)), r"an array float32 \(2,\), which is not a key\. Give it one: jax\.random\.key\(SEED\)"),
+    (lambda training, state: training.init(jnp.zeros(3, jnp.uint32)), r"an array uint32 \(3,\), which is not a key"),
+    (lambda training, state: training.bind({}), r"critic\.layers\.0\.bias is missing instead of \(3,\).* Give it state\.adam\.weights of one"),
+    (lambda training, state: training.bind(state.adam.weights | {"critic.layers.0.bias": jnp.zeros((5, 3))}), r"is \(5, 3\) instead of \(3,\)"),
+    (lambda training, state: training.bind(other_layer_norm({}).adam.weights), r"norms\.0\.bias is \(3,\) instead of missing"),
+    (lambda training, state: training.step(other_layer_norm({})), r"another state than .*norms\.0\.bias'\] is float32 \(3,\) instead of missing"),
+    (lambda training, state: training.step(state._replace(carry=state.carry._replace(statistics=None))), r"state\.carry\.statistics.* is missing instead"),
+    (lambda training, state: training.step(state._replace(envs=None)), r"another state than that of this training: state\.envs.* is missing instead"),
+    (lambda training, state: training.step(state._replace(iteration=None)), r"another state than that of this training: state\.iteration is missing"),
+    (lambda training, state: training.step(state._replace(iteration=1.0)), r"state\.iteration is float32 \(\) instead of int32 \(\)\. Give it what init or"),
+    (lambda training, state: training.step(state._replace(envs="x")), r"another state than that of this training: .*<class 'str'>"),
+    (lambda training, state: training.step(state._replace(carry=state.carry._replace(obs=state.carry.obs[:2]))), r"float32 \(2, 4\) instead of float32 \(4, 4\)"),
     (lambda training, state: training.bind(state), r"bind was given \S*TrainState\. Give it the weights by name: state\.adam\.weights"),
     (lambda training, state: training.step(state.adam), r"step was given \S*Adam\. Give it the state of one training"),
-    (lambda training, state: training.step(training.step(state)), "step was given tuple. Give it the state of one training"),
+    (lambda training, state: training.step((state, None)), "step was given tuple. Give it the state of one training"),
     (lambda training, state: training.step(jax.tree.map(lambda x: jnp.stack([x, x]), state)), r"states of shape \(2,\)\. .* with jax\.vmap")])
-def test_other_arguments_are_told(call, said):
-    """Several keys began one training with the numbers of all of them; the others raised errors of JAX."""
-    training = make_training(SMALL, make_envs, make_agent)
+def test_other_arguments_are_told(begun, call, said):
+    """Several keys began one training with the numbers of all of them; the state of a training that does not normalise
+    or has other layers was trained, or raised an error of JAX."""
     with pytest.raises(UsageError, match=said):
-        call(training, training.init(jax.random.key(1)))
+        call(*begun)
+
+
+def test_settings_of_jax_that_change_the_numbers_are_refused_everywhere(begun):
+    """They were read when the training was made, and a program may change them afterwards. Making one said that the
+    environments return float64."""
+    training, state = begun
+    for call in (lambda: training.step(state), lambda: training.init(jax.random.key(1)),
+                 lambda: make_training(TINY, make_envs, make_agent)):
+        with jax.enable_x64(True), pytest.raises(UsageError, match="jax_enable_x64=True, and training needs False"):
+            call()
+
+
+def test_a_saved_state_and_a_whole_number_continue_the_same(begun):
+    """A state of numpy arrays with the data of its keys, and a learning rate of 1 instead of 1.0."""
+    training, state = begun
+    saved = jax.tree.unflatten(jax.tree.structure(state), arrays(state))
+    found, expected = (jax.jit(training.step)(one, learning_rate=rate)[0] for one, rate in ((saved, 1), (state, 1.0)))
+    assert_equal(found, expected)
+    assert jax.eval_shape(lambda s: training.step(s, learning_rate=10**20)[0].iteration, state).shape == ()
 
 
 def test_a_raw_key_begins_the_same_training():
