@@ -54,7 +54,7 @@ def _messages_on_stderr():
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_functions_are_freed():
-    """JAX keeps what it has compiled as long as the process lives: several GB, and the more, the slower it compiles."""
+    """JAX keeps what it has compiled until the process ends. That would take several GB, and make it compile slower."""
     yield
     if "jax" in sys.modules and psutil.Process().memory_info().rss > MOST_MEMORY:
         sys.modules["jax"].clear_caches()

@@ -18,8 +18,8 @@ from proximo.on_jax.distributions import ActionHead, Gaussian, array_module
 
 EDGE = 2.0**-24  # actions are moved this part of the box away from its bounds, where atanh and log are infinite
 ROUNDS = 6  # proposals for one Gamma variate: the probability that all are rejected is below 2e-8, see gamma_variate
-NODES = 16  # of the quadrature of mean_log_slope
-WIDE = 1.75  # standard deviation above which its formula for wide Gaussians has the smaller error
+NODES = 24  # of the quadrature of Squashed.entropy
+FARTHEST = 3.9  # of them, before they are scaled
 
 
 class Bounds(NamedTuple):
@@ -42,25 +42,22 @@ class Bounds(NamedTuple):
         return jnp.log(self.high - self.low).sum()
 
 
+def normal_quadrature() -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of a quadrature: E[f(x)] of a standard normal x is about the weighted sum.
+
+    The nodes are evenly spaced, and both are scaled so that the mean of 1 and of x^2 is exact. A Gauss-Hermite
+    quadrature of as many points is less accurate for the slope of tanh where the Gaussian is wide.
+    """
+    x = np.linspace(-FARTHEST, FARTHEST, NODES)
+    weights = np.exp(-x**2 / 2)
+    weights /= weights.sum()
+    return x / np.sqrt(weights @ x**2), weights
+
+
 def log_slope(u: Array) -> Array:
     """Return log(d/du (1 + tanh u) / 2) = log((1 - tanh(u)^2) / 2), without overflow."""
     u = jnp.abs(u)
     return math.log(2) - 2 * u - 2 * jnp.log1p(jnp.exp(-2 * u))
-
-
-def mean_log_slope(mean: Array, std: Array) -> Array:
-    """Return the mean of log_slope(u) for a Gaussian u, with an error below 0.007.
-
-    Up to WIDE it is a Gauss-Hermite quadrature. Above, log_slope(u) is replaced by log 2 - 2 E|u + z|, where z is
-    Gaussian with variance pi^2 / 12: the difference has the integral 0, and is small far from 0.
-    """
-    nodes, weights = np.polynomial.hermite.hermgauss(NODES)
-    nodes, weights = (x.astype(mean.dtype) for x in (math.sqrt(2) * nodes, weights / math.sqrt(math.pi)))
-    narrow = (log_slope(mean[..., None] + std[..., None] * nodes) * weights).sum(-1)
-    variance = std**2 + math.pi**2 / 12
-    size = mean * jax.lax.erf(mean / jnp.sqrt(2 * variance)) + jnp.sqrt(2 / math.pi * variance) * jnp.exp(
-        -mean**2 / (2 * variance))
-    return jnp.where(std > WIDE, math.log(2) - 2 * size, narrow)
 
 
 class Squashed(NamedTuple):
@@ -80,8 +77,14 @@ class Squashed(NamedTuple):
         return self.gaussian.logprob(u) - log_slope(u).sum(-1) - self.bounds.log_size()
 
     def entropy(self) -> Array:
-        """Return the Gaussian's entropy plus the mean logarithm of the slope; see mean_log_slope for its error."""
-        slope = mean_log_slope(self.gaussian.mean, jnp.exp(self.gaussian.logstd))
+        """Return the Gaussian's entropy plus the mean logarithm of the slope, by a quadrature of NODES points.
+
+        Its error is below 0.001 for standard deviations up to 2.7, and 0.015 up to e^2, the largest that depends on the
+        state.
+        """
+        nodes, weights = (x.astype(self.gaussian.mean.dtype) for x in normal_quadrature())
+        u = self.gaussian.mean[..., None] + jnp.exp(self.gaussian.logstd)[..., None] * nodes
+        slope = (log_slope(u) * weights).sum(-1)
         return self.gaussian.entropy() + slope.sum(-1) + self.bounds.log_size()
 
     def mode(self) -> Array:
