@@ -26,6 +26,7 @@ from proximo.runs.folder.checkpoint import checkpoints
 from proximo.runs.folder.writing import named_faults
 from proximo.runs.interrupts.recent import Recent
 from proximo.runs.interrupts.signals import Signals
+from proximo.runs.logs.trackers import end_of
 from proximo.runs.watcher import Watcher, calls_together
 from proximo.types import Iteration
 
@@ -220,7 +221,7 @@ class Session:
                 closing.callback(self._release)
             closing.callback(self._iterations.close)
             for watcher in self._watchers:
-                closing.callback(watcher.close, isinstance(error, Exception))
+                closing.callback(watcher.close, end_of(error, self.exit_status))
 
 
 def train_together(cfgs: Sequence[Config], parts: Parts, states: list[dict[str, Any]] | None = None) -> Iterations:

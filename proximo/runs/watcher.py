@@ -27,6 +27,7 @@ from proximo.runs.folder.writing import write_json
 from proximo.runs.interrupts.recent import Content
 from proximo.runs.interrupts.signals import Signals
 from proximo.runs.logs.log import Log, summary_from_state
+from proximo.runs.logs.trackers import End
 from proximo.runs.timing import Recorder
 from proximo.types import Iteration
 
@@ -200,10 +201,10 @@ class Watcher:
         found = self.log.summary()["episodic_return_mean"] if self.log is not None else None
         return -math.inf if found is None or math.isnan(found) else float(found)
 
-    def close(self, failed: bool = False) -> None:
-        """Write what is left to the disk; `failed`: an error has ended the run."""
+    def close(self, end: End = "FINISHED") -> None:
+        """Write what is left to the disk, and tell a tracker how the run has ended."""
         if self.log is not None:
-            self.log.close(failed)
+            self.log.close(end)
 
 
 def save(run: Run, content: Content, summary: dict[str, Any] | None) -> None:

@@ -61,8 +61,8 @@ def test_a_fault_while_a_run_is_closed_does_not_hide_the_one_that_has_ended_it(e
     """Such as a full disk, which the log meets again. The first message says which checkpoint is the newest."""
     close = Watcher.close
 
-    def fail(watcher, failed):
-        close(watcher, failed)
+    def fail(watcher, end):
+        close(watcher, end)
         raise FilesError("at the end")
 
     def end():

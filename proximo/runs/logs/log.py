@@ -17,7 +17,7 @@ from proximo.runs.folder.csv_file import CsvFile, files_of
 from proximo.runs.folder.run import Run
 from proximo.runs.logs.console import Meter, Progress
 from proximo.runs.logs.events import EventFile
-from proximo.runs.logs.trackers import start_tracker, tracker_name
+from proximo.runs.logs.trackers import End, start_tracker, tracker_name
 from proximo.runs.logs.window import Window
 from proximo.types import FinishedEpisodes
 
@@ -138,10 +138,10 @@ class Log:
         """Return the content of summary.json, see `summary_of`."""
         return summary_of(self._run, self._clock, self._step, self.episodes, self._returns, self._lengths)
 
-    def close(self, failed: bool = False) -> None:
-        """Write what is left and close every file, also after an error, of which the tracker is told."""
+    def close(self, end: End = "FINISHED") -> None:
+        """Write what is left and close every file, also after an error; the tracker is told how the run has ended."""
         if self._tracker:
-            self._tracker.failed = failed
+            self._tracker.end = end
         self._opened.close()
 
     def _charts(self, finished: FinishedEpisodes) -> dict[str, float]:

@@ -34,10 +34,9 @@ class MlflowTracker:
         if time.monotonic() - self._sent >= SEND_SECONDS:
             self._hand_over()
 
-    def finish(self, failed: bool) -> None:
+    def finish(self, end: str) -> None:
         self._hand_over()
-        status = "FAILED" if failed else "FINISHED"
-        self._sender.submit(self._try, lambda: self._client.set_terminated(self.id, status))
+        self._sender.submit(self._try, lambda: self._client.set_terminated(self.id, end))
         self._sender.shutdown()
 
     def _hand_over(self) -> None:

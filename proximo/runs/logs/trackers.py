@@ -6,11 +6,20 @@ environment variables, never from the files of a run.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from proximo.config import Config
 from proximo.errors import UsageError, first_line, warn
 from proximo.runs.folder.run import Run
+
+End = Literal["FINISHED", "FAILED", "KILLED"]
+"""How a run has ended, as MLflow names it: by itself, by an error, by a signal."""
+EXIT_CODES: dict[End, int] = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  # what Weights & Biases shows in the same way
+
+
+def end_of(error: object, exit_status: int) -> End:
+    """Return how a run has ended: with this exception or None, and with the exit status of its command."""
+    return "FAILED" if isinstance(error, Exception) else "KILLED" if exit_status else "FINISHED"
 
 
 class Tracker(Protocol):
@@ -22,8 +31,8 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send metrics, none of which is NaN, without waiting for the service."""
 
-    def finish(self, failed: bool) -> None:
-        """Send what is left, and whether an error has ended the run."""
+    def finish(self, end: End) -> None:
+        """Send what is left, and how the run has ended."""
 
 
 class SafeTracker:
@@ -34,18 +43,19 @@ class SafeTracker:
         name: Its name, for the warning.
 
     Attributes:
-        failed: Whether an error has ended the run; `finish` says so to the service.
+        end: How the run has ended; `finish` says so to the service.
     """
 
     def __init__(self, tracker: Tracker, name: str) -> None:
         self._tracker, self._name, self.id = tracker, name, tracker.id
-        self._warned = self.failed = False
+        self.end: End = "FINISHED"
+        self._warned = False
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self._try(lambda: self._tracker.log(values, step))
 
     def finish(self) -> None:
-        self._try(lambda: self._tracker.finish(self.failed))
+        self._try(lambda: self._tracker.finish(self.end))
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
@@ -74,8 +84,8 @@ class RunTracker:
         with_step = {self._step_name: step} if self._step_name else {}
         self._run.log({**values, **with_step}, step=step)
 
-    def finish(self, failed: bool) -> None:
-        self._run.finish(**{"exit_code": int(failed)} if self._takes_code else {})
+    def finish(self, end: End) -> None:
+        self._run.finish(**{"exit_code": EXIT_CODES[end]} if self._takes_code else {})
 
 
 def tracker_name(cfg: Config) -> str:

@@ -1,7 +1,10 @@
 """MLflow and Trackio behind the logging call: against modules that record calls with the real signatures, and against the
 real packages where they are installed. Weights & Biases is in test_log.py."""
 
+import os
+import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -106,29 +109,32 @@ def raising(it):
     raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize(("callback", "status"), [(raising, "FAILED"), (None, "FINISHED")])
-def test_a_run_that_an_error_ends_has_failed(callback, status, tmp_path, mlflow):
+def interrupting(it):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("callback", "status"), [(raising, "FAILED"), (None, "FINISHED"), (interrupting, "KILLED")])
+def test_a_run_that_an_error_or_a_signal_ends_has_not_finished(callback, status, tmp_path, mlflow):
     """Otherwise it looks as if it had reached its last step."""
     def run():
-        proximo.train("ppo", env_id="CartPole-v1", total_timesteps=32, num_envs=2, num_steps=16, logger="mlflow",
+        proximo.train("ppo", env_id="CartPole-v1", total_timesteps=64, num_envs=2, num_steps=16, logger="mlflow",
                       run_dir=str(tmp_path / "run"), callbacks=[callback] if callback else [])
 
-    if callback is None:
+    with {"FAILED": pytest.raises(RuntimeError, match="broken"), "KILLED": pytest.raises(KeyboardInterrupt)}.get(
+            status, nullcontext()):
         run()
-    else:
-        with pytest.raises(RuntimeError, match="broken"):
-            run()
     assert mlflow.calls[-1] == ("end", "the id", status)
 
 
-@pytest.mark.parametrize("failed", [False, True])
-def test_wandb_gets_an_exit_code(failed, tmp_path, monkeypatch):
-    """1 after an error, as of a process that has failed. The arguments are those of the real `finish`."""
+@pytest.mark.parametrize(("end", "code"), [("FINISHED", 0), ("FAILED", 1), ("KILLED", 255)])
+def test_wandb_gets_an_exit_code(end, code, tmp_path, monkeypatch):
+    """That which wandb takes itself from a process that has failed, or that Ctrl+C has ended. The arguments are those of the real
+    `finish`."""
     wandb = pytest.importorskip("wandb")
     started = create_autospec(wandb.Run, instance=True)
     monkeypatch.setattr(wandb, "init", lambda **given: started)
-    new_log(tmp_path / "run", "wandb").close(failed)
-    started.finish.assert_called_once_with(exit_code=int(failed))
+    new_log(tmp_path / "run", "wandb").close(end)
+    started.finish.assert_called_once_with(exit_code=code)
 
 
 def test_mlflow_that_fails_is_one_warning(tmp_path, mlflow, capsys):
