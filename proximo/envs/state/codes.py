@@ -92,7 +92,8 @@ def encode_value(value: Any, seen: dict[int, Any] | None) -> Any:
         state = encode_value(value.bit_generator.state, seen)
         return {"generator": type(value.bit_generator).__name__, "state": state}
     if isinstance(value, gymnasium.Space):
-        return {"space": _space_generator(value, seen)}
+        return {"space": _generator_code(value, seen), "parts": {
+            str(i): _generator_code(part, seen) for i, part in enumerate(_parts_of(value))}}
     kind = type(value).__name__
     if SEQUENCES.get(kind) is type(value):
         items = [encode_value(item, seen) for item in value]
@@ -138,17 +139,17 @@ def _add_seen(value: Any, seen: dict[int, Any] | None) -> None:
     seen[id(owner)] = owner  # while it is referenced here, its id is not given to another object
 
 
-def _space_generator(space: gymnasium.Space[Any], seen: dict[int, Any] | None) -> Any:
-    if any(part._np_random is not None for part in _inner_spaces(space)):
-        raise OpaqueError("a nested space with a random generator")
+def _generator_code(space: gymnasium.Space[Any], seen: dict[int, Any] | None) -> Any:
     return None if space._np_random is None else encode_value(space._np_random, seen)
 
 
-def _inner_spaces(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
+def _parts_of(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
+    """Return the spaces inside a space, in their order, each of which samples with a generator of its own."""
     inner = getattr(space, "spaces", ())
     parts = [one for one in (*vars(space).values(), *(inner.values() if isinstance(inner, dict) else inner))
              if isinstance(one, gymnasium.Space)]
-    return parts + [one for part in parts for one in _inner_spaces(part)]
+    found = {id(one): one for part in parts for one in (part, *_parts_of(part))}  # one may be in two places
+    return list(found.values())
 
 
 def encode_array(value: np.ndarray) -> Any:
@@ -194,10 +195,7 @@ def decode_value(code: Any, present: Any = None, objects: Sequence[Any] = ()) ->
     if "generator" in code:
         return _decode_generator(code, present)
     if "space" in code:
-        if not isinstance(present, gymnasium.Space):
-            raise ValueError("the saved state has a space where this environment has none")
-        present._np_random = decode_value(code["space"], present._np_random)
-        return present
+        return _decode_space(code, present)
     if "function" in code:
         if not isinstance(present, types.FunctionType) or present.__qualname__ != code["function"]:
             raise ValueError("the saved state has a function where this environment has none, or another one")
@@ -215,6 +213,16 @@ def decode_value(code: Any, present: Any = None, objects: Sequence[Any] = ()) ->
     now = present if same else [None] * len(items)
     items = [decode_value(item, one, objects) for item, one in zip(items, now, strict=True)]
     return deque(items, code["longest"]) if kind == "deque" else SEQUENCES[kind](items)
+
+
+def _decode_space(code: dict[str, Any], present: Any) -> gymnasium.Space[Any]:
+    if not isinstance(present, gymnasium.Space):
+        raise ValueError("the saved state has a space where this environment has none")
+    present._np_random = decode_value(code["space"], present._np_random)
+    parts = code.get("parts", {})  # older checkpoints have none
+    for i, part in enumerate(_parts_of(present)):
+        part._np_random = decode_value(parts.get(str(i)), part._np_random)
+    return present
 
 
 def _decode_generator(code: dict[str, Any], present: Any) -> np.random.Generator:
