@@ -45,7 +45,7 @@ class Config:
     """worker processes that step environments; 0: none; unset: one per core for Atari (command line, 4+ cores)"""
     env_groups: int = setting(1, group="environment", minimum=1)
     """groups of environments that take turns: the policy acts for one while worker processes step the others"""
-    env_timeout: float = setting(60.0, group="environment", above=0, resume="free")
+    env_timeout: float = setting(60.0, group="environment", above=0, maximum=1e9, resume="free")
     """seconds without an answer after which a worker process counts as stalled"""
     restart_envs: int = setting(0, group="environment", minimum=0, resume="free")
     """how many worker processes that died or stalled are replaced before the run ends; 0: none"""
@@ -193,7 +193,7 @@ class Config:
     """aot: ahead of time, for CPUs; inductor: torch.compile; auto: aot on CPUs, CUDA graphs on GPUs"""
     backend: Literal["gloo", "nccl"] = setting("gloo", group="machine", detail="A2")
     """communication between processes that torchrun started"""
-    collective_timeout: float = setting(300.0, group="machine", above=0, resume="free")
+    collective_timeout: float = setting(300.0, group="machine", above=0, maximum=1e9, resume="free")
     """seconds that a process waits for the others before the run ends; longer than an evaluation or a video"""
     local_num_envs: int | None = setting(None, group="machine", minimum=1, detail="A2")
     """environments of each process; num_envs becomes this number times the number of processes"""

@@ -91,6 +91,7 @@ def test_numbers_that_would_fill_the_memory_are_refused(kind, name, number):
 
 @pytest.mark.parametrize("change,sentence", [
     ({"gamma": 1.5}, "gamma=1.5 must be between 0 and 1"), ({"gae_lambda": -0.1}, "gae_lambda=-0.1 must be between"),
+    *(({name: 1e12}, f"{name}=1000000000000.0 must be at most 1000000000.0") for name in ("env_timeout", "collective_timeout")),
     ({"gamma": math.nan}, "gamma=nan is not a finite number"), ({"ent_coef": math.inf}, "ent_coef=inf is not a finite"),
     ({"num_minibatches": 3}, "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16, 32, 64."),
     ({"num_minibatches": 512}, "num_minibatches=512 leaves one row to each minibatch, and norm_adv=minibatch makes its"),
