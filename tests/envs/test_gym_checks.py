@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+import torch
 from gymnasium import spaces
 
 from proximo.config import Config
@@ -133,7 +134,7 @@ def test_an_episode_ends_by_a_boolean_or_a_number(value):
     envs.reset()
     with pytest.raises(EnvError, match=r"environment 0 \(Plain\), step 1: terminated is .* it must be True or False"):
         envs.step(np.zeros(1, int))
-    for fine in (True, 1, np.True_, np.array(True)):
+    for fine in (True, 1, np.True_, np.array(True), torch.tensor(True), torch.tensor([1])):
         envs = GymEnvs(lambda fine=fine: Plain(fine), [1], "Plain")
         envs.reset()
         assert envs.step(np.zeros(1, int)).terminated.all()
@@ -203,6 +204,7 @@ MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
 @pytest.mark.parametrize(("space", "given", "said"), [
     (spaces.Dict({"x": UNIT}), None, "observation has the type NoneType; its space requires a dict"),
     (UNIT, None, "observation has the type NoneType; its space requires an array of float32 with shape (2,)"),
+    (UNIT, torch.zeros(2, requires_grad=True), "observation has the type Tensor; its space requires an array of float32"),
     (spaces.Dict({"x": UNIT}), "x", "observation has the type str; its space requires a dict"),
     (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] has the type int; its space requires a dict"),
     (spaces.Tuple([UNIT]), 3, "observation has the type int; its space requires a tuple"),
