@@ -356,6 +356,26 @@ def test_the_method_action_masks_is_the_mask():
         step = envs.step(np.argmax(step.mask, 1))
 
 
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+def test_the_method_action_masks_is_not_called_at_the_end_of_an_episode(mode):
+    """sb3-contrib calls it before an action only, so it may fail where no action can follow."""
+    class Emptied(Masking):
+        def action_masks(self):
+            return [[True, False, True], [False, True, False]][self.t]
+
+        def step(self, action):
+            self.t += 1
+            return np.zeros(1, np.float32), 0.0, self.t == 2, False, {}
+
+    envs = GymEnvs(Emptied, [1, 2], "Emptied", mode)
+    step, masks = envs.reset(), []
+    for _ in range(4):
+        masks.append(step.mask[0].tolist())
+        step = envs.step(np.zeros(2, int))
+    at_end = [[True] * 3] * (mode == "next-step")
+    assert masks == [[True, False, True], [False, True, False], *at_end, [True, False, True], [False, True, False]][:4]
+
+
 @pytest.mark.parametrize("what", ["observation", "action"])
 def test_environments_with_different_spaces_are_refused(what):
     """As by Gymnasium's own vector environments; bounds of observations may differ."""
