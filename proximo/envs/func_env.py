@@ -12,7 +12,7 @@ from jax import Array
 
 from proximo.config import Config
 from proximo.envs.arrays.image_axes import channels_first, image_axes, stored_shape
-from proximo.envs.arrays.obs_layout import obs_layout
+from proximo.envs.arrays.obs_layout import narrow_dtype, obs_layout
 from proximo.envs.custom.attributes import check_no_effect
 from proximo.envs.custom.func_checks import check_func_env, mask_row, observed_arrays
 from proximo.envs.custom.pure import state_difference
@@ -85,7 +85,7 @@ class FuncPure:
         self._axes, layout = image_axes(env.observation_space), obs_layout(env.observation_space)
         shape = (layout.size,) if layout else tuple(env.observation_space.shape or ())
         self.obs_shape = stored_shape(self._axes, shape)
-        self.obs_dtype = layout.dtype if layout else np.dtype(env.observation_space.dtype)
+        self.obs_dtype = layout.dtype if layout else narrow_dtype(np.dtype(env.observation_space.dtype))
         self._to_env = _action_of(env.action_space)
         self._canvas: Any = None  # of render_init
 

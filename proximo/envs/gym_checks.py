@@ -137,7 +137,8 @@ def step_answer(answer: Any, where: str) -> tuple[Any, ...]:
 def terminal(terminated: Any, env_id: str, truncated: Any) -> bool:
     """Return `terminated`; ValueError if it or `truncated` is no boolean and no number, or NaN."""
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        if isinstance(flag, (list, tuple)) or np.asarray(flag).dtype.kind not in "buif" or np.any(flag != flag):
+        given = np.asarray(flag)  # also of a tensor
+        if isinstance(flag, (list, tuple)) or given.dtype.kind not in "buif" or (given != given).any():
             raise ValueError(f"{name} is {flag!r}; it must be True or False")
     return bool(terminated)
 

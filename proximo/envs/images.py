@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ResizeObservation
 
 from proximo.envs.arrays.image_axes import SMALLEST_IMAGE, Axes, channels_first, image_axes, is_image_part
-from proximo.envs.arrays.obs_layout import leaves, title, without_mask
+from proximo.envs.arrays.obs_layout import brief, leaves, title, without_mask
 from proximo.errors import UsageError
 from proximo.protocols import FrameStack
 
@@ -129,6 +129,9 @@ def _check_image(env: gym.Env, field: str, channels: tuple[int, ...], name: str)
     if shape is None or len(shape) != 3 or shape[2] not in channels:
         raise UsageError(f"{field} needs uint8 images (height, width, {' or '.join(map(str, channels))}), and {name} "
                          f"has the observation space {space}. Leave --{field} out, or wrap the environment.")
+    if (space.low != 0).any() or (space.high != 255).any():  # type: ignore[attr-defined]
+        raise UsageError(f"{field} needs images with the bounds 0 and 255, and {name} has the observation space "
+                         f"{brief(space)}. Declare these bounds, or leave --{field} out.")
 
 
 class RepeatAction(gym.Wrapper[Any, Any, Any, Any]):

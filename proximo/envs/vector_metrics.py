@@ -50,7 +50,7 @@ class VectorMetrics:
             self._fill(found, name, last, over)
         for name in self._steps:
             self._fill(found, name, info if name in info else log, valid, for_all=True)
-            if name in info and last is not info:  # which is that of the reset where an episode ended
+            if last is not info and (name in info or name in last):  # info is that of the reset where an episode ended
                 found[name] = self._kind.where(over, np.nan, found[name])
                 self._fill(found, name, last, over, for_all=True)
         if self._unseen and bool(over.any()):

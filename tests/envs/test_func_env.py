@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import proximo
 from proximo.catalog import parts_of
+from proximo.envs.custom.suite import make_complete
 from proximo.errors import EnvError, UsageError
 from proximo.models.play import record_video
 from tests.support.runs import same_weights
@@ -394,6 +395,19 @@ def test_the_dtype_of_the_space_has_to_hold_observations(dtype, found, fits):
     said = rf"^Changed.observation\(\) returned {jnp.dtype(found)}, and observation_space has the dtype {np.dtype(dtype)}, which does not"
     with pytest.raises(UsageError, match=said):
         envs.reset()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_space_of_float64_has_observations_of_float32():
+    """JAX has no other floats, and warned of the dtype in every run."""
+    class Double(Walk):
+        observation_space = spaces.Box(0, 7, (2,), np.float64)
+
+        def observation(self, state, rng):
+            return jnp.ones(2)
+
+    envs = make_complete(func_env.from_func_env(Double()), CFG, [1, 2])
+    assert envs.obs_dtype == envs.reset().obs.dtype == np.float32
 
 
 @pytest.mark.parametrize(("space", "shape"), [

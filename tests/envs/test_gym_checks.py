@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+import torch
 from gymnasium import spaces
 
 from proximo.config import Config
@@ -133,7 +134,7 @@ def test_an_episode_ends_by_a_boolean_or_a_number(value):
     envs.reset()
     with pytest.raises(EnvError, match=r"environment 0 \(Plain\), step 1: terminated is .* it must be True or False"):
         envs.step(np.zeros(1, int))
-    for fine in (True, 1, np.True_, np.array(True)):
+    for fine in (True, 1, np.True_, np.array(True), torch.tensor(True), torch.tensor([1])):
         envs = GymEnvs(lambda fine=fine: Plain(fine), [1], "Plain")
         envs.reset()
         assert envs.step(np.zeros(1, int)).terminated.all()
@@ -203,6 +204,7 @@ MASKED = spaces.Dict({"x": UNIT, "action_mask": spaces.MultiBinary(2)})
 @pytest.mark.parametrize(("space", "given", "said"), [
     (spaces.Dict({"x": UNIT}), None, "observation has the type NoneType; its space requires a dict"),
     (UNIT, None, "observation has the type NoneType; its space requires an array of float32 with shape (2,)"),
+    (UNIT, torch.zeros(2, requires_grad=True), "observation has the type Tensor; its space requires an array of float32"),
     (spaces.Dict({"x": UNIT}), "x", "observation has the type str; its space requires a dict"),
     (spaces.Dict({"x": spaces.Dict({"y": UNIT})}), {"x": 3}, "observation['x'] has the type int; its space requires a dict"),
     (spaces.Tuple([UNIT]), 3, "observation has the type int; its space requires a tuple"),
@@ -352,6 +354,26 @@ def test_the_method_action_masks_is_the_mask():
         t %= 5
         assert step.mask.tolist() == [[t % 2 == 0, True, t % 2 == 1]] * 2
         step = envs.step(np.argmax(step.mask, 1))
+
+
+@pytest.mark.parametrize("mode", ["same-step", "next-step"])
+def test_the_method_action_masks_is_not_called_at_the_end_of_an_episode(mode):
+    """sb3-contrib calls it before an action only, so it may fail where no action can follow."""
+    class Emptied(Masking):
+        def action_masks(self):
+            return [[True, False, True], [False, True, False]][self.t]
+
+        def step(self, action):
+            self.t += 1
+            return np.zeros(1, np.float32), 0.0, self.t == 2, False, {}
+
+    envs = GymEnvs(Emptied, [1, 2], "Emptied", mode)
+    step, masks = envs.reset(), []
+    for _ in range(4):
+        masks.append(step.mask[0].tolist())
+        step = envs.step(np.zeros(2, int))
+    at_end = [[True] * 3] * (mode == "next-step")
+    assert masks == [[True, False, True], [False, True, False], *at_end, [True, False, True], [False, True, False]][:4]
 
 
 @pytest.mark.parametrize("what", ["observation", "action"])

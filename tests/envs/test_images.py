@@ -307,6 +307,25 @@ def test_settings_that_do_not_suit_are_refused(values, env, words):
         settled(gym.make(env), **values)
 
 
+class Flags(Pictures):
+    observation_space = spaces.Box(0, 1, (16, 12, 3), np.uint8)
+
+
+class FlagsInside(Robot):
+    observation_space = spaces.Dict({"camera": spaces.Box(5, 255, (16, 12, 3), np.uint8)})
+
+
+@pytest.mark.parametrize(("kind", "image"), [(Flags, "Pictures"), (FlagsInside, r"observation\['camera'\] of Pictures")])
+@pytest.mark.parametrize("values", [{"grayscale": True}, {"resize": 8}], ids=str)
+def test_images_with_other_bounds_are_refused_where_gymnasium_does_not_convert_them(kind, image, values):
+    """Its wrappers raise a ValueError. Stacks take all images."""
+    name, = values
+    with pytest.raises(UsageError, match=f"^{name} needs images with the bounds 0 and 255, and {image} has the observation "
+                       rf"space Box.*Declare these bounds, or leave --{name} out"):
+        settled(kind(), **values)
+    assert settled(kind(), frame_stack=2)
+
+
 @pytest.mark.parametrize(("words", "name"), [
     (["ppo_atari", "--env-id", "ALE/Breakout-v5", "--frame-stack", "0"], "frame_stack"), (["--env-id", "CarRacing-v3", "--preset", "none", "--resize", "0"], "resize")])
 def test_settings_out_of_range_are_refused_before_anything_is_made_with_them(words, name, tmp_path, capsys, recwarn):

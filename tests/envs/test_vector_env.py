@@ -8,17 +8,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 import proximo
 from proximo.config import Config
+from proximo.envs.arrays.spaces import read_space
 from proximo.envs.custom.suite import make_complete
 from proximo.envs.gym import make_gym
 from proximo.envs.vector_env import GymVectorEnvs
 from proximo.errors import EnvError, UsageError
 from tests.envs.test_contract import as_numpy, as_suite_array, assert_same
 from tests.support.play import random_actions
-from tests.support.vector_envs import sync_envs, vector_suite
+from tests.support.vector_envs import as_tensors, sync_envs, vector_suite
 
 PROBES = "tests.support.probes:"
 IDS = ("CartPole-v1", "Pendulum-v1", f"{PROBES}DictObs-v0", f"{PROBES}Rich-v0", f"{PROBES}RichCut-v0", f"{PROBES}Image-v0",
@@ -195,6 +196,64 @@ def test_observations_that_are_not_finite_are_faults(tensors):
     envs.reset = lambda seed: (obs, {})
     with pytest.raises(EnvError, match="is not finite in float32"):
         adapted.reset()
+
+
+CHOOSING = gymnasium.spaces.Dict(number=gymnasium.spaces.Box(-9, 9, (1,)), choice=gymnasium.spaces.Discrete(3, start=1))
+
+
+class Told(gymnasium.vector.VectorEnv):
+    """Two environments that return what they are told to, and reset in the same step; the first is truncated in each."""
+
+    num_envs, metadata = 2, {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, space, obs, final_obs):
+        self.single_observation_space, self.obs, self.final_obs = space, obs, final_obs
+
+    def reset(self, *, seed=None, options=None):
+        return self.obs, {}
+
+    def step(self, action):
+        convert = torch.as_tensor if torch.is_tensor(action) else np.asarray
+        return self.obs, convert(np.zeros(2)), convert(np.zeros(2, bool)), convert(np.array([True, False])), {
+            "final_obs": self.final_obs}
+
+
+def told(space, obs, final_obs, tensors):
+    envs = Told(space, *(as_tensors(x) if tensors else x for x in (obs, final_obs)))
+    return make_complete(lambda cfg, seeds: GymVectorEnvs(envs, 1), Config(), [1, 2]), torch.zeros(2) if tensors else np.zeros(2)
+
+
+@pytest.mark.parametrize(("space", "obs", "final_obs", "row"), [
+    (CHOOSING, {"number": np.zeros((2, 1), np.float32), "choice": np.array([1, 2])},
+     {"number": np.array([[3], [np.nan]], np.float32), "choice": np.array([3, 0])}, None),
+    (gymnasium.spaces.Discrete(3, start=1), np.array([1, 2]), np.array([3, 0]), [0, 0, 1]),
+    (gymnasium.spaces.Box(-9, 9, (1,)), np.zeros((2, 1), np.float32), np.array([[3], [np.nan]], np.float32), [3])], ids=str)
+@pytest.mark.parametrize("tensors", [False, True])
+def test_rows_of_final_obs_whose_episode_goes_on_may_have_any_numbers(space, obs, final_obs, row, tensors):
+    """They were refused as parts of a structure, and as choices."""
+    if tensors and isinstance(space, gymnasium.spaces.Discrete):
+        return
+    envs, action = told(space, obs, final_obs, tensors)
+    envs.reset()
+    step = envs.step(action)
+    final, now = np.asarray(step.final_obs), np.asarray(step.obs)
+    if row is None:
+        row = read_space(space, "x").flatten({"number": np.array([3], np.float32), "choice": 3})
+    assert step.truncated.tolist() == [True, False] and final.dtype == envs.obs_dtype
+    assert final[0].tolist() == list(row) and (final[1] == now[1]).all()
+
+
+@pytest.mark.parametrize("choice", [0, 4])
+@pytest.mark.parametrize("tensors", [False, True])
+def test_choices_outside_of_their_space_are_faults(choice, tensors):
+    """The network got none of the choices; those of single environments are faults, too."""
+    obs = {"number": np.zeros((2, 1), np.float32), "choice": np.array([1, choice])}
+    with pytest.raises(EnvError, match=r"^Told: observation\['choice'\] has a number that is not in Discrete\(3, start=1\)$"):
+        told(CHOOSING, obs, obs, tensors)
+    if not tensors:
+        with pytest.raises(EnvError, match=rf"^Told: observation is .*{choice}.*, which is not in Discrete"):
+            told(CHOOSING["choice"], obs["choice"], obs["choice"], tensors)
 
 
 @pytest.mark.parametrize("tensors", [False, True])

@@ -64,6 +64,19 @@ def test_step_metrics_are_those_of_every_step(mode, tensors):
         np.testing.assert_array_equal(step.metrics["is_success"], [0.0, 1.0] if force == 3 else NAN)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_metric_that_no_reset_returns_has_its_last_value_where_all_episodes_end_at_once(mode):
+    """Gymnasium then has the entry in final_info alone."""
+    class Silent(Succeeding):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {}
+
+    envs = GymVectorEnvs(SyncVectorEnv([Silent] * 2, autoreset_mode=AutoresetMode(mode)), 1, step_metrics=["force"])
+    envs.reset()
+    for force in (1, 2, 3):
+        np.testing.assert_array_equal(envs.step(np.array([0, 1])).metrics["force"], np.full(2, force, np.float32))
+
+
 class Telling(VectorWrapper):
     """Returns an info of its own, as simulators do."""
 

@@ -80,3 +80,10 @@ def test_a_part_without_a_policy_is_refused():
     """Its name is said: the action space of a power grid has twenty parts, several of them of integers."""
     with pytest.raises(UsageError, match=r"x, action\['lines'\]\[1\], has the action space Box\(.*for which there is no policy"):
         action_writer(spaces.Dict({"lines": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.int32)])}), "x")
+
+
+@pytest.mark.parametrize("space", [spaces.Dict(), spaces.Tuple([]), spaces.Dict({"a": spaces.Tuple([])})], ids=str)
+def test_a_structure_without_parts_is_refused(space):
+    """It ended training with a traceback."""
+    with pytest.raises(UsageError, match=r"^x has the action space .*, for which there is no policy"):
+        action_writer(space, "x")

@@ -8,7 +8,15 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from proximo.envs.arrays.image_axes import channels_first
-from proximo.envs.arrays.obs_layout import Layout, leaves, obs_layout, without_mask, write_rows
+from proximo.envs.arrays.obs_layout import (
+    Layout,
+    leaves,
+    obs_layout,
+    part_not_inside,
+    part_views,
+    without_mask,
+    write_rows,
+)
 from proximo.envs.arrays.spaces import action_writer, read_space
 from proximo.envs.custom.steps import described, dtype_name
 from proximo.envs.custom.vector_checks import VectorChecks
@@ -34,9 +42,16 @@ class NumpyArrays:
     def where(self, condition: Array, x: Any, y: Any) -> Array:
         return np.where(condition, x, y)
 
+    def rows_of(self, x: Any, which: Array) -> Array:
+        """Return those rows of an array where `which`, (N,) bool, is True."""
+        return np.asarray(x)[which]
+
     def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
-        """Write an observation of several parts into rows; see write_rows."""
+        """Write an observation of several parts into rows; see write_rows. A choice outside of its space is a fault."""
         write_rows(layout, observation, rows)
+        for part, view in zip(layout.parts, part_views(layout, rows)):
+            if part.kind == "discrete" and not ((view >= 0) & (view < part.choices)).all():
+                raise part_not_inside(part)
 
 
 ArrayKind = Union[NumpyArrays, "TensorArrays"]
@@ -88,13 +103,14 @@ class BatchRows:
 
         Raises:
             UsageError: They do not have the shapes of their space, or numbers that would be cut off.
-            EnvError: A number is too large for the dtype of the space, or is not finite.
+            EnvError: A number is too large for the dtype of the space, is not finite, or is no choice of the space.
         """
+        self._check(obs, call, what)
+        return self._rows(obs, self._checks.num_envs)
+
+    def _check(self, obs: Any, call: str, what: str) -> None:
         for path, suffix, shape, dtype in self._arrays:
             self._checks.array(self._checks.part(obs, path, call, what), call, what + suffix, shape, dtype)
-        if self._flatten is not None:
-            return np.stack([self._flatten(one) for one in iterate(self._batched, obs)])
-        return self._rows(obs, self._checks.num_envs)
 
     def mask(self, obs: Any, info: Mapping[str, Any], call: str) -> Array | None:
         """Return the masks of actions (N, A), None if there are none; UsageError for other values than 0 and 1."""
@@ -119,20 +135,32 @@ class BatchRows:
             rows: (N, *shape) what the environments returned after the reset.
             over: (N,) bool, where episodes ended.
         """
-        if getattr(given, "dtype", None) != np.dtype(object):
-            final = self(given, "step", "final_obs")
-            return self._kind.where(over.reshape(-1, *(1 for _ in self.shape)), final, rows)
-        final = rows.copy()
-        for i in np.flatnonzero(over):
-            final[i] = self._rows(given[i]) if self._flatten is None else self._flatten(given[i])
+        final = self._kind.cast(rows, self.dtype)
+        if getattr(given, "dtype", None) == np.dtype(object):
+            for i in np.flatnonzero(over):
+                final[i] = self._rows(given[i])
+        else:
+            self._check(given, "step", "final_obs")
+            final[over] = self._rows(self._ended(given, over), int(over.sum()))  # other rows may have any numbers
         return final
+
+    def _ended(self, obs: Any, over: Array) -> Any:
+        """Return those of N observations whose episode has ended."""
+        if isinstance(obs, Mapping):
+            return {name: self._ended(part, over) for name, part in obs.items()}
+        if isinstance(obs, (tuple, list)):
+            return tuple(self._ended(part, over) for part in obs)
+        return self._kind.rows_of(obs, over)
 
     def _rows(self, obs: Any, *lead: int) -> Array:
         """Return rows (*lead, *shape)."""
-        if self._layout is None:
-            return self._kind.cast(channels_first(self._axes, obs), self.dtype).reshape(*lead, *self.shape)
-        rows = self._kind.zeros((*lead, self._layout.size), self._layout.dtype)
         try:
+            if self._flatten is not None:
+                found = [self._flatten(one) for one in (iterate(self._batched, obs) if lead else [obs])]
+                return np.asarray(found, self.dtype).reshape(*lead, *self.shape)
+            if self._layout is None:
+                return self._kind.cast(channels_first(self._axes, obs), self.dtype).reshape(*lead, *self.shape)
+            rows = self._kind.zeros((*lead, self._layout.size), self._layout.dtype)
             self._kind.write_parts(self._layout, obs, rows)
         except AnswerError as error:
             raise EnvError(f"{self._checks.name}: {error}") from error

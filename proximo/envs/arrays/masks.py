@@ -145,14 +145,15 @@ class MaskReader:
     def read(self, i: int, observation: Any, info: dict[str, Any] | None, over: bool) -> bool:
         """Write row i. Return False if an action must be chosen and none is allowed.
 
-        At the end of an episode (`over`) nothing is chosen: a mask that allows no action then allows all of them.
+        At the end of an episode (`over`) nothing is chosen: a mask that allows no action then allows all of them. A
+        method is not called there. That of sb3-contrib is called only before an action.
         """
         row = self.rows[i]
         if self._in_obs:
             row[:] = mask_row(mask_in(observation), len(row))
         elif info and "action_mask" in info:
             row[:] = mask_row(info["action_mask"], len(row))
-        elif self._methods:
+        elif self._methods and not over:
             row[:] = mask_row(self._methods[i](), len(row))
         else:
             row[:] = True

@@ -79,7 +79,7 @@ def cast_array(shape: tuple[int, ...], dtype: np.dtype, value: Any, where: str, 
         return np.asarray(value)
     try:
         cast = cast_numbers(np.asarray(value), dtype)
-    except (TypeError, ValueError):  # ragged lists
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, and tensors of a GPU or with gradients
         raise AnswerError(fault) from None
     if cast is None or cast.shape != shape:
         same = cast is not None and cast.size == math.prod(shape)  # a number for (1,), or an axis of 1

@@ -171,6 +171,11 @@ def part_not_finite(part: Part) -> AnswerError:
     return AnswerError(f"{part.name} is not finite in {part.dtype} (NaN, infinity or beyond its range)")
 
 
+def part_not_inside(part: Part) -> AnswerError:
+    """Return the error of a part with a choice that its space does not have."""
+    return AnswerError(f"{part.name} has a number that is not in {part.space}")
+
+
 def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
     """Write an observation, or N in one structure (every array has a first axis of N more), into rows (..., size).
 

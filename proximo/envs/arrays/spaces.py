@@ -161,7 +161,7 @@ def action_writer(space: spaces.Space[Any], env_id: str) -> Callable[[np.ndarray
     Raises:
         UsageError: There is no policy for the space.
     """
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+    if isinstance(space, (spaces.Dict, spaces.Tuple)) and action_parts(space):
         return _joint_writer(space, env_id)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from proximo.envs.arrays.moments import Moments, Statistics
-from proximo.envs.arrays.obs_layout import Layout, part_not_finite, part_value
+from proximo.envs.arrays.obs_layout import Layout, part_not_finite, part_not_inside, part_value
 from proximo.protocols import Array, Step
 
 float32, float64 = torch.float32, torch.float64
@@ -57,12 +57,20 @@ class TensorArrays:
     def where(self, condition: Array, x: Any, y: Any) -> Array:
         return torch.where(condition, x, y)
 
+    def rows_of(self, x: Any, which: Array) -> Array:
+        """Return those rows of an array or a tensor where `which`, (N,) bool, is True."""
+        return torch.as_tensor(x, device=self._device)[which]
+
     def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
-        """Write N observations in one structure into rows (N, size); see write_rows."""
+        """Write N observations in one structure into rows (N, size); see NumpyArrays."""
         for part in layout.parts:
             numbers = self.cast(part_value(part, observation), part.dtype).reshape(len(rows), -1).contiguous()
             if part.dtype.kind == "f" and not bool(numbers.isfinite().all()):
                 raise part_not_finite(part)
+            if part.kind == "discrete":
+                inside = (numbers >= 0) & (numbers < torch.as_tensor(part.choices, device=self._device))
+                if not bool(inside.all()):
+                    raise part_not_inside(part)
             rows[:, part.start:part.stop] = numbers.view(rows.dtype)
 
 
