@@ -147,6 +147,14 @@ def test_whole_numbers_of_a_range_are_drawn_equally_often():
     assert counts[0] == 0 and len(counts) == 5 and all(900 < count < 1100 for count in counts[1:])
 
 
+def test_whole_numbers_of_a_logarithmic_range_are_drawn_less_often_the_larger_they_are():
+    """As Optuna draws them: a number n has the share of the logarithms from n - 1/2 to n + 1/2, also at the ends."""
+    rng, numbers = np.random.default_rng(0), np.arange(1, 5)
+    counts = np.bincount([draw_value(rng, {"low": 1, "high": 4, "log": True}) for _ in range(8000)])
+    expected = np.log((numbers + 0.5) / (numbers - 0.5)) / np.log(9)
+    assert counts[0] == 0 and counts[1:] / 8000 == pytest.approx(expected, abs=0.02)
+
+
 def test_a_range_of_very_large_whole_numbers():
     """Such numbers are objects for numpy, which has no logarithm of them."""
     drawn = draw_value(np.random.default_rng(1), {"low": 1, "high": 10**30, "log": True})
