@@ -383,6 +383,7 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     (("seed = 3", "sed = 3"), "sed is unknown"), (("learning_rate", "gama"), "ppo has no field gama"),
     ((FILE[FILE.index("num_minibatches"):FILE.index("learning_rate")], "[space]\nnum_minibatches = {low = 2, high = 8}\n"), "num_minibatches cannot become 3, 5, 6, 7: batch_size=32 "
      "is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16. Narrow the range, or list the values that work"),
+    (("[space]", "[space]\nmax_grad_norm = {low = 1, high = 5}"), "max_grad_norm would get whole numbers only, because both bounds are."),
     (("[space]", "[space]\ngamma = {low = 0.9, high = 1.5}"), "gamma cannot become 1.5: gamma=1.5 must be between 0 and 1."),
     (("[space]", '[space]\nnorm_adv = {choices = ["none", "all"]}'), "norm_adv cannot become all: norm_adv='all' is not"),
     (('"ppo"', '"pp"'), "variant='pp' is unknown"), (("steps = 384", 'steps = "many"'), "steps='many' is not allowed")])
