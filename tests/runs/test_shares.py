@@ -11,6 +11,7 @@ from proximo.catalog import config_class, parts_of
 from proximo.errors import FilesError
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.folder.csv_file import files_of
+from proximo.runs.logs.trackers import STARTERS
 from proximo.runs.settings.resolve import resolve
 from proximo.runs.shares import Shares, measure_shares, temporary_folder
 from proximo.runs.timing import Recorder, TimedEnvs
@@ -118,6 +119,12 @@ def test_calls_of_several_iterations_train_those_that_are_measured(monkeypatch):
     cfg = resolve(config_class("ppo")(framework="jax", env_id="CartPole-v1", **SMALL | {"checkpoint_every": 50}), "ppo", 1, 1)
     measure_shares(cfg, "ppo", parts_of("ppo", "jax"), jax_loss, iterations=4)
     assert trained == [1, 2, 2] and repeated and not any(repeated)
+
+
+def test_no_tracker_hears_of_what_is_measured(monkeypatch):
+    monkeypatch.setitem(STARTERS, "wandb", None)  # cannot be called
+    cfg = resolve(config_class("ppo")(**SMALL, track=True), "ppo", 1, 1)
+    assert cfg.logger == "wandb" and measure_shares(cfg, "ppo", parts_of("ppo", "torch"), ppo_loss, iterations=1).sps > 0
 
 
 def test_timed_environments_are_those_that_they_hold():
