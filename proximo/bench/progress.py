@@ -35,10 +35,16 @@ class BenchState:
 
 
 class BenchView:
-    """Shows a benchmark while it is entered: call `refresh` often, and `report` at events."""
+    """Shows a benchmark while it is entered: call `refresh` often, and `report` at events.
 
-    def __init__(self, folder: Path, state: BenchState) -> None:
-        self.folder, self.state, self.workers = folder, state, 1
+    Args:
+        folder: That of the benchmark.
+        state: The jobs, which others update.
+        slots: How many runs are trained at the same time, if there are so many.
+    """
+
+    def __init__(self, folder: Path, state: BenchState, slots: float = 1) -> None:
+        self.folder, self.state, self.workers = folder, state, int(min(slots, max(1, len(state.waiting))))
         self._drawn, self._began, self._done_before = 0.0, time.monotonic(), len(state.done)
         self._before = {job.folder: progress(folder / job.folder)[0] for job in state.waiting}  # steps so far
         self._live: Live | None = None

@@ -402,6 +402,22 @@ def test_the_time_left_has_the_starts_and_ends_of_runs(tmp_path, monkeypatch):
     assert view.seconds_left() == 10
 
 
+def test_the_first_estimate_of_the_time_left_knows_how_many_runs_train_at_once(tmp_path, monkeypatch, capsys):
+    """Two of 10 seconds, which begin at the same time: before one of them has been started."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (1, 2, 3)]
+    (tmp_path / jobs[0].folder).mkdir(parents=True)
+    (tmp_path / jobs[0].folder / "metrics.csv").write_text("iteration,global_step,seconds\n1,10000,10\n")
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("proximo.bench.runner.start_jobs", interrupted)
+    for workers, left in ((1, "20s"), (2, "10s"), (8, "10s")):
+        work = Work(folder=tmp_path, place=None, where=Where(workers=workers), command=())
+        run_jobs(work, BenchState(jobs[1:], [], jobs[:1], []))
+        assert capsys.readouterr().err.startswith(f"proximo: 1 done, 0 running, 2 waiting, 0 failed, about {left} left\n")
+
+
 def test_the_time_left_does_not_count_steps_of_earlier_commands_as_played(tmp_path, monkeypatch):
     """Runs that were at 8000 of 10000 steps: their last 2 seconds of steps take 10 each, as the first one shows."""
     jobs = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (1, 2, 3)]
