@@ -1,5 +1,6 @@
 """proximo compare: compare two sets of runs, paired by environment and seed. A regression or failure exits with 1."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,9 +89,11 @@ def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Compa
                          "training score that measures the variant.")
     old_runs, new_runs = read_runs(a, swept=False), read_runs(b, swept=False)  # a sweep pairs with one run
     old, new = group_runs(old_runs), group_runs(new_runs)
-    pairs = _pair_groups(old, new)
+    common = set.intersection(*({(run.env_id, run.label) for run in runs} for runs in (old_runs, new_runs)))
+    pairs = _pair_groups(old, new, common)
     found = [one for pair in pairs if (one := _compare_groups(old, new, *pair, metric)) is not None]
-    if not found and not pairs and {env_id for env_id, _ in old} & {env_id for env_id, _ in new}:
+    both = {env_id for env_id, _ in old} & {env_id for env_id, _ in new}
+    if not found and not pairs and both - {env_id for env_id, _ in common}:
         raise UsageError(f"no setting of {a} is one of {b}, and an environment has several. Give the rows of the "
                          "benchmark file a label, by which runs are then paired, or compare one setting at a time.")
     if not found:
@@ -101,17 +104,17 @@ def compare_sides(a: str | Path, b: str | Path, metric: str) -> tuple[list[Compa
     return [one._replace(p_worse=p) for one, p in zip(found, adjusted, strict=True)], new_runs
 
 
-def _pair_groups(old: Groups, new: Groups) -> list[tuple[Key, Key]]:
+def _pair_groups(old: Groups, new: Groups, common: Collection[Key]) -> list[tuple[Key, Key]]:
+    """Return the groups that are compared. Those in `common`, which both sides have begun, have no other partner."""
     pairs = []
     for env_id in dict.fromkeys(env_id for env_id, _ in (*old, *new)):
         left, right = ([label for one, label in side if one == env_id] for side in (old, new))
-        if len(left) == len(right) == 1:
+        if len(left) == len(right) == 1 and not {(env_id, left[0]), (env_id, right[0])} & {*common}:
             pairs.append(((env_id, left[0]), (env_id, right[0])))
             continue
-        common = [label for label in left if label in right]
-        pairs += [((env_id, label), (env_id, label)) for label in common]
-        if single := sorted({*left, *right} - {*common}):
-            warn(f"{env_id}: only one side has {', '.join(single)}, which is left out.")
+        pairs += [((env_id, label), (env_id, label)) for label in left if label in right]
+        if single := sorted({*left} ^ {*right}):
+            warn(f"{env_id}: only one side has finished runs of {', '.join(single)}. They are left out.")
     return pairs
 
 

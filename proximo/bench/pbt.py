@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from proximo.bench.files import AGAIN, read_record, write_record
 from proximo.bench.jobs import Job
-from proximo.bench.names import folder_name
+from proximo.bench.names import ASIDE, folder_name
 from proximo.bench.places.choice import open_place, where_problems
 from proximo.bench.population import Member, Population, first_members, load_population, next_members, settings_of
 from proximo.bench.process import COMMAND, Work, log_path, record_if_finished, record_path
@@ -146,7 +146,7 @@ def copy_run(source: Path, folder: Path, job: Job) -> None:
     run_dir = folder / job.folder
     if run_dir.exists():
         return
-    beside = run_dir.with_name(f".{run_dir.name}.copy")
+    beside = run_dir.with_name(f".{run_dir.name}.copy{ASIDE}")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         shutil.copytree(source, beside, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))

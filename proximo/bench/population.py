@@ -12,7 +12,7 @@ import numpy as np
 from proximo.bench.records import PopulationFile
 from proximo.bench.sets import Row, override_problems, task_problems
 from proximo.bench.space import Space, draw_value, example_of, is_whole, space_problems, twice, within
-from proximo.bench.space_values import fixed_problems, trial_problems, without_fixed
+from proximo.bench.space_values import fixed_problems, fraction_problems, trial_problems, without_fixed
 from proximo.bench.tables import read_tables
 from proximo.catalog import VARIANTS
 from proximo.errors import UsageError
@@ -187,6 +187,7 @@ def _value_problems(population: Population) -> list[str]:
     space = without_fixed(population.space)
     problems = fixed_problems("pbt", population.overrides, population.space)
     problems += override_problems(population.variant, without_fixed(population.overrides) | example_of(space))
+    problems += fraction_problems(population.variant, population.space)
     known = facts(VARIANTS[population.variant].config)
     free = [name for name, fact in known.items() if fact.resume == "free" and fact.group == "training"
             and name not in (*SCHEDULES, "total_timesteps", "checkpoint_every")]

@@ -35,11 +35,18 @@ class BenchState:
 
 
 class BenchView:
-    """Shows a benchmark while it is entered: call `refresh` often, and `report` at events."""
+    """Shows a benchmark while it is entered: call `refresh` often, and `report` at events.
 
-    def __init__(self, folder: Path, state: BenchState) -> None:
-        self.folder, self.state, self.workers = folder, state, 1
+    Args:
+        folder: That of the benchmark.
+        state: The jobs, which others update.
+        slots: How many runs are trained at the same time, if there are so many.
+    """
+
+    def __init__(self, folder: Path, state: BenchState, slots: float = 1) -> None:
+        self.folder, self.state, self.workers = folder, state, int(min(slots, max(1, len(state.waiting))))
         self._drawn, self._began, self._done_before = 0.0, time.monotonic(), len(state.done)
+        self._before = {job.folder: progress(folder / job.folder)[0] for job in state.waiting}  # steps so far
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -84,7 +91,7 @@ class BenchView:
             step, sps = progress(self.folder / job.folder)  # also of a waiting run that has begun
             of = last_step(run_config(self.folder / job.folder), job.steps) if step else job.steps
             left.append((job, max(0, of - step)))
-            played.append((job, step))
+            played.append((job, self._played_now(job, step)))
             if sps:
                 speeds[job.env_id, job.label] = sps
         for number, job in enumerate(self.state.done):
@@ -92,13 +99,17 @@ class BenchView:
             if key not in speeds and (sps := progress(self.folder / job.folder)[1]):
                 speeds[key] = sps
             if number >= self._done_before:
-                played.append((job, job.steps))
+                played.append((job, self._played_now(job, job.steps)))
         if not speeds or not left:
             return None
         mean = sum(speeds.values()) / len(speeds)
         ahead, behind = (sum(steps / speeds.get((job.env_id, job.label), mean) for job, steps in some) /
                          max(1, self.workers) for some in (left, played))
         return ahead * max(1.0, (time.monotonic() - self._began) / behind if behind else 1.0)
+
+    def _played_now(self, job: Job, step: int) -> int:
+        """Return the steps that this command has trained of a run, which is now at `step`."""
+        return max(0, step - self._before.get(job.folder, 0))  # less at its newest checkpoint
 
     def _notify(self, text: str) -> None:
         if not self._live:

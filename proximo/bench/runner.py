@@ -124,7 +124,7 @@ def run_jobs(work: Work, state: BenchState) -> int:
         state: The jobs by their status; it is updated.
     """
     try:
-        with BenchView(work.folder, state) as view:
+        with BenchView(work.folder, state, work.where.slots) as view:
             while state.waiting or state.running:
                 free = work.where.slots - len(state.running)
                 batch = state.waiting[:int(min(free, len(state.waiting)))]

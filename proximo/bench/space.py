@@ -113,11 +113,11 @@ def draw_value(rng: np.random.Generator, given: dict[str, Any]) -> Any:
     """Draw a value of a field from its {low, high}, {low, high, log = true} or {choices = [...]}."""
     if "choices" in given:
         return given["choices"][rng.integers(len(given["choices"]))]
-    low, high = float(given["low"]), float(given["high"])
+    half = 0.5 * is_whole(given)  # otherwise rounding would draw the ends half as often as what is between them
+    low, high = given["low"] - half, given["high"] + half
     if given.get("log"):
         return within(float(np.exp(rng.uniform(np.log(low), np.log(high)))), given)
-    half = 0.5 * is_whole(given)  # otherwise rounding would draw the ends half as often as what is between them
-    return within(rng.uniform(low - half, high + half), given)
+    return within(rng.uniform(low, high), given)
 
 
 def within(value: float, given: dict[str, Any]) -> Any:

@@ -44,11 +44,20 @@ def value_problems(row: Row, space: Space, tasks_are_right: bool) -> list[str]:
     """Return what is wrong with the ends and the choices of a [space], one sentence each."""
     alone = {name: list(dict.fromkeys(_problems_alone(row.variant, name, given))) for name, given in space.items()}
     problems = [f"space: {problem}" for found in alone.values() for problem in found]
+    problems += fraction_problems(row.variant, space)
     base = _range_problems(row.variant, row.overrides)
     if tasks_are_right and not base:
         problems += _problems_together(row, {name: given for name, given in space.items()
                                               if not (alone[name] or range_problems_of(name, given))})
     return base + problems
+
+
+def fraction_problems(variant: str, space: Space) -> list[str]:
+    """Return one sentence for each field of fractions with a range of whole numbers, which would leave them out."""
+    return [f"space: {name} would get whole numbers only, because both bounds are. Write low = {given['low']}.0 and "
+            f"high = {given['high']}.0, or list the values: {{choices = [...]}}."
+            for name, given in space.items() if not range_problems_of(name, given) and "choices" not in given
+            and is_whole(given) and not override_problems(variant, {name: 0.5})]
 
 
 def _problems_alone(variant: str, name: str, given: Any) -> Iterator[str]:

@@ -70,14 +70,14 @@ def rate_command(args: RateArguments) -> int:
     players = [random_player(space)] if isinstance(space, (Discrete, MultiDiscrete)) else []
     for run, label, (model, parts) in zip(args.runs, labels(args.runs), loaded):
         players += contestants(run, label, model, parts, args.most)
-    ratings, games = rate(players, play, args.rounds, args.seed)
     folder = args.out or (args.runs[0] / "rating" if len(args.runs) == 1 else Path("rating"))
     refuse_links([folder, folder / "rating.json", folder / "rating.png"])
-    write_ratings(ratings, games, folder)
+    ratings, games = rate(players, play, args.rounds, args.seed)
     width = max(20, *(len(line.name) for line in ratings))
     for line in sorted(ratings, key=lambda rating: -rating.mu):
         print(f"{line.name:>{width}}  {line.mu:6.2f} +- {line.sigma:.2f}   won {line.won}, drawn {line.drawn}, "
               f"lost {line.lost}")
+    write_ratings(ratings, games, folder)
     print(folder / "rating.png")
     return 0
 

@@ -67,7 +67,7 @@ def evaluate(model: Model, envs: VecEnv, episodes: int, deterministic: bool, see
         began[to_numpy(step.first)] = count  # later than the last end, where a filler row resets or an agent waits
         given_up |= count - began >= max_steps
         if show is not None:
-            show(sum(min(len(one), quota) for one in finished), count * envs.num_envs)
+            show(min(episodes, sum(min(len(one), quota) for one in finished)), count * envs.num_envs)
         if all(len(one) >= quota or stopped for one, stopped in zip(finished, given_up)):
             break
         if count == PATIENCE and not any(finished):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from proximo.errors import EnvError, UsageError
-from proximo.models.evaluate import like, to_numpy
+from proximo.errors import EnvError, UsageError, warn_once
+from proximo.models.evaluate import PATIENCE, like, to_numpy
 from proximo.models.model import Model
 from proximo.models.pictures import plain_style
 from proximo.protocols import VecEnv
@@ -178,13 +178,17 @@ def play_selfplay(make_envs: Callable[[list[int]], VecEnv], rows: int) -> PlayGa
 
 def _play_game(envs: VecEnv, first: Act, second: Act) -> tuple[float, float]:
     returns: dict[int, float] = {}  # by row: a player may be out before the game ends
-    step = envs.reset()
+    step, played = envs.reset(), 0
     while len(returns) < 2:
         obs, mask = to_numpy(step.obs), None if step.mask is None else to_numpy(step.mask)
         chosen = [act(obs[k:k + 1], None if mask is None else mask[k:k + 1]) for k, act in enumerate((first, second))]
         step = envs.step(like(np.concatenate(list(map(np.asarray, chosen))), step.reward))
         for row in np.flatnonzero(to_numpy(step.episode.finished)):
             returns[int(row)] = float(step.episode.ret[row])
+        played += 1
+        if played == PATIENCE:
+            warn_once(f"A game has not ended within {played:,} steps. Rating waits for its end: a game that may never "
+                      "end needs a time limit.")
         if step.first.any() and len(returns) < 2:
             raise EnvError("the game ended for only one of its two players")
     return returns[0], returns[1]

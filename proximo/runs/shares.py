@@ -62,8 +62,8 @@ def measure_shares(cfg: Config, variant: str, parts: Parts, loss_fn: Callable[..
         Means over the iterations, without --overlap. A checkpoint is written once, and counts as often as a run
         writes one.
     """
-    cfg = replace(cfg, total_timesteps=(iterations + 2) * cfg.batch_size, logger="none",
-                  overlap=False)  # none of them is the last
+    cfg = replace(cfg, logger="none", track=False, overlap=False,
+                  total_timesteps=(iterations + 1) * cfg.batch_size)  # JAX would train further ones in the same call
     recorder, total = Recorder(), dict[str, float]()
     clock = Clock()
 

@@ -117,6 +117,18 @@ def test_two_flags_pair_where_each_side_has_one_label(tmp_path):
     assert (found.old_label, found.new_label) == ("ppo", "ppo-gamma=0.9")
 
 
+def test_a_setting_that_both_sides_have_begun_has_no_other_partner(tmp_path, caplog):
+    """The new side is in progress: of its two settings, only the one that the old side does not have has finished."""
+    write_runs(tmp_path / "a", OLD)
+    write_runs(tmp_path / "b", OLD - 5, gamma=0.9)
+    write_runs(tmp_path / "b", OLD)
+    for path in (tmp_path / "b").glob("*0.99*/summary.json"):
+        path.unlink()
+    with pytest.raises(UsageError, match="have no environment with two common seeds"):
+        compare(tmp_path / "a", tmp_path / "b")
+    assert "CartPole-v1: only one side has finished runs of ppo, ppo-gamma=0.9. They are left out." in caplog.text
+
+
 def test_settings_that_cannot_be_paired_are_not_blamed_on_the_seeds(tmp_path):
     """Two settings on each side, which a flag has changed: all seeds are common, but no setting is."""
     for name, changed in (("a", {}), ("b", {"gae_lambda": 0.9})):

@@ -147,6 +147,14 @@ def test_whole_numbers_of_a_range_are_drawn_equally_often():
     assert counts[0] == 0 and len(counts) == 5 and all(900 < count < 1100 for count in counts[1:])
 
 
+def test_whole_numbers_of_a_logarithmic_range_are_drawn_less_often_the_larger_they_are():
+    """As Optuna draws them: a number n has the share of the logarithms from n - 1/2 to n + 1/2, also at the ends."""
+    rng, numbers = np.random.default_rng(0), np.arange(1, 5)
+    counts = np.bincount([draw_value(rng, {"low": 1, "high": 4, "log": True}) for _ in range(8000)])
+    expected = np.log((numbers + 0.5) / (numbers - 0.5)) / np.log(9)
+    assert counts[0] == 0 and counts[1:] / 8000 == pytest.approx(expected, abs=0.02)
+
+
 def test_a_range_of_very_large_whole_numbers():
     """Such numbers are objects for numpy, which has no logarithm of them."""
     drawn = draw_value(np.random.default_rng(1), {"low": 1, "high": 10**30, "log": True})
@@ -375,6 +383,7 @@ def test_no_checkpoint_is_removed_through_a_link(linked, tmp_path):
     (("seed = 3", "sed = 3"), "sed is unknown"), (("learning_rate", "gama"), "ppo has no field gama"),
     ((FILE[FILE.index("num_minibatches"):FILE.index("learning_rate")], "[space]\nnum_minibatches = {low = 2, high = 8}\n"), "num_minibatches cannot become 3, 5, 6, 7: batch_size=32 "
      "is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16. Narrow the range, or list the values that work"),
+    (("[space]", "[space]\nmax_grad_norm = {low = 1, high = 5}"), "max_grad_norm would get whole numbers only, because both bounds are."),
     (("[space]", "[space]\ngamma = {low = 0.9, high = 1.5}"), "gamma cannot become 1.5: gamma=1.5 must be between 0 and 1."),
     (("[space]", '[space]\nnorm_adv = {choices = ["none", "all"]}'), "norm_adv cannot become all: norm_adv='all' is not"),
     (('"ppo"', '"pp"'), "variant='pp' is unknown"), (("steps = 384", 'steps = "many"'), "steps='many' is not allowed")])

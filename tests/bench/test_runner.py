@@ -402,6 +402,42 @@ def test_the_time_left_has_the_starts_and_ends_of_runs(tmp_path, monkeypatch):
     assert view.seconds_left() == 10
 
 
+def test_the_first_estimate_of_the_time_left_knows_how_many_runs_train_at_once(tmp_path, monkeypatch, capsys):
+    """Two of 10 seconds, which begin at the same time: before one of them has been started."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (1, 2, 3)]
+    (tmp_path / jobs[0].folder).mkdir(parents=True)
+    (tmp_path / jobs[0].folder / "metrics.csv").write_text("iteration,global_step,seconds\n1,10000,10\n")
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("proximo.bench.runner.start_jobs", interrupted)
+    for workers, left in ((1, "20s"), (2, "10s"), (8, "10s")):
+        work = Work(folder=tmp_path, place=None, where=Where(workers=workers), command=())
+        run_jobs(work, BenchState(jobs[1:], [], jobs[:1], []))
+        assert capsys.readouterr().err.startswith(f"proximo: 1 done, 0 running, 2 waiting, 0 failed, about {left} left\n")
+
+
+def test_the_time_left_does_not_count_steps_of_earlier_commands_as_played(tmp_path, monkeypatch):
+    """Runs that were at 8000 of 10000 steps: their last 2 seconds of steps take 10 each, as the first one shows."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 10_000, "ppo", {}) for seed in (1, 2, 3)]
+    lines = "iteration,global_step,seconds\n1,8000,8\n"
+    for job in jobs:
+        (tmp_path / job.folder).mkdir(parents=True)
+        (tmp_path / job.folder / "metrics.csv").write_text(lines)
+    now = [1000.0]
+    monkeypatch.setattr("proximo.bench.progress.time.monotonic", lambda: now[0])
+    view = BenchView(tmp_path, BenchState(list(jobs)))
+    assert view.seconds_left() == 6
+    view.state.done.append(view.state.waiting.pop(0))
+    (tmp_path / jobs[0].folder / "metrics.csv").write_text(lines + "2,10000,10\n")
+    now[0] += 10
+    assert view.seconds_left() == 20
+    (tmp_path / jobs[1].folder / "metrics.csv").write_text(lines.replace("8", "7"))  # it was killed after its checkpoint
+    now[0] += 1
+    assert view.seconds_left() == pytest.approx(5 * 11 / 2)
+
+
 def test_the_time_left_counts_what_is_left_of_a_run(tmp_path):
     """Of 6000 steps, 5120 are whole iterations. A population's waiting members have begun."""
     jobs = [Job("ppo", "CartPole-v1", seed, 6000, "ppo", {}) for seed in (1, 2)]

@@ -26,10 +26,14 @@ def test_a_pipe_sees_nothing():
 
 
 def test_an_evaluation_counts_the_episodes_that_it_returns(tmp_path):
-    """8 environments play one episode each; what is shown never falls, and ends at their number."""
+    """8 environments play one episode each, or two of which some are left out; what is shown never falls, and ends at their
+    number."""
     import proximo
 
     train(tmp_path / "run", "--total-timesteps", "32")
     model, seen = proximo.load(tmp_path / "run"), []
     found = evaluate_model(model, NO_CUSTOM_PARTS.playing_parts("ppo", "torch"), HowPlayed(8), show=lambda *numbers: seen.append(numbers))
     assert seen == sorted(seen) and seen[0] == (0, 0) and seen[-1] == (8, 8 * max(found.lengths))
+    seen.clear()
+    found = evaluate_model(model, NO_CUSTOM_PARTS.playing_parts("ppo", "torch"), HowPlayed(10), show=lambda *numbers: seen.append(numbers))
+    assert seen == sorted(seen) and seen[-1][0] == len(found.returns) == 10

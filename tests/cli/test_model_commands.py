@@ -239,6 +239,20 @@ def test_rate_takes_games_of_a_file_and_their_masks(tmp_path, capsys):
     assert "this game has 3 players. Only games of two players can be rated." in capsys.readouterr().err
 
 
+def test_ratings_are_not_lost_where_they_cannot_be_written(tmp_path, capsys):
+    """They are printed before they are written. A folder that is refused is refused before the games."""
+    pytest.importorskip("openskill")
+    assert rate_nim(tmp_path, players=2) == 0
+    capsys.readouterr()
+    (tmp_path / "file").write_text("")
+    words = ["rate", str(tmp_path / "2"), "--rounds", "1", "--allow-import", str(tmp_path / "nim2.py"), "--out"]
+    assert main([*words, str(tmp_path / "file" / "rating")]) == 5
+    assert sorted(line.strip().split("  ")[0] for line in capsys.readouterr().out.splitlines()) == [
+        "128 steps", "192 steps", "64 steps", "random"]
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert main([*words, str(tmp_path / "link")]) == 5 and not capsys.readouterr().out
+
+
 def test_rate_of_several_runs(tmp_path, capsys, monkeypatch):
     """The newest agents of runs with other networks and normalisation play in one game; each pair from both sides."""
     pytest.importorskip("openskill")

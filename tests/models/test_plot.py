@@ -192,6 +192,13 @@ def test_runs_that_count_in_no_report_are_in_no_picture(tmp_path, caplog):
     assert find_runs([tmp_path / "bench" / "1.unknown.old"])
 
 
+def test_a_copy_that_a_user_has_named_is_a_run(tmp_path):
+    """Only .old ends the names of what a benchmark has moved aside, or not copied completely."""
+    for name in ("ppo", "ppo.copy", ".1.copy.old"):
+        fake_run(tmp_path / name, 1)
+    assert [run.name for run in find_runs([tmp_path])] == ["ppo", "ppo.copy"]
+
+
 def test_runs_without_an_episode_are_named(tmp_path, caplog):
     """An SVG draws letters as paths and keeps the words as comments. An empty picture is told on the terminal too."""
     alone = plot([fake_run(tmp_path / "a", 5, 0)], tmp_path / "alone.svg").read_text()
@@ -416,7 +423,7 @@ def test_a_population_is_drawn_as_its_newest_round(tmp_path):
     for number, rates in ((9, (0.1, 0.2)), (10, (0.1, 0.1))):
         for member, rate in enumerate(rates):
             fake_run(tmp_path / f"round-{number:03}/CartPole-v1/member-{member:02}/{member + 1}", member + 1, learning_rate=rate)
-    fake_run(tmp_path / "round-010/CartPole-v1/.2.copy", 2)
+    fake_run(tmp_path / "round-010/CartPole-v1/.2.copy.old", 2)
     assert len(find_runs([tmp_path])) == 4
     (tmp_path / "pbt.json").touch()
     runs = find_runs([tmp_path])

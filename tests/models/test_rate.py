@@ -218,6 +218,23 @@ def test_a_model_plays_with_arrays_of_every_library(to):
     assert play_selfplay(lambda seeds: Duel(to), 2)(one.act, two.act, 1) == (-1.0, 1.0)
 
 
+def test_a_game_that_does_not_end_is_said(monkeypatch):
+    """Rating waits for its end; with patience of three steps, a game of five."""
+    class Long(Duel):
+        left = 5
+
+        def step(self, action):
+            self.left -= 1
+            return super().step(action) if not self.left else self.answer([0, 0], False)
+
+    told = []
+    monkeypatch.setattr("proximo.models.rate.PATIENCE", 3)
+    monkeypatch.setattr("proximo.models.rate.warn_once", told.append)
+    act = random_player(Discrete(2)).act
+    assert play_selfplay(lambda seeds: Long(np.asarray), 2)(act, act, 1) == (-1.0, 1.0)
+    assert told == ["A game has not ended within 3 steps. Rating waits for its end: a game that may never end needs a time limit."]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_game_of_pong():
     """Returns are opposite, the same seed gives the same game, and players see their own rows."""

@@ -11,6 +11,7 @@ from proximo.catalog import config_class, parts_of
 from proximo.errors import FilesError
 from proximo.on_torch.loss import ppo_loss
 from proximo.runs.folder.csv_file import files_of
+from proximo.runs.logs.trackers import STARTERS
 from proximo.runs.settings.resolve import resolve
 from proximo.runs.shares import Shares, measure_shares, temporary_folder
 from proximo.runs.timing import Recorder, TimedEnvs
@@ -93,6 +94,37 @@ def test_environments_and_learning_get_their_time(tmp_path, monkeypatch):
     assert found.steps == 16 and found.sps == pytest.approx(16 / sum(found.seconds.values()))
     assert sum(map(found.share, found.seconds)) == pytest.approx(1) and found.share("flying") == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_calls_of_several_iterations_train_those_that_are_measured(monkeypatch):
+    """JAX: the time of a call is divided by the iterations that it trains, and the checkpoint repeats none of them."""
+    pytest.importorskip("flax")
+    from proximo.on_jax.advance import Several
+    from proximo.on_jax.loss import ppo_loss as jax_loss
+
+    trained, repeated, start, ask = [], [], Several._start, Several._asked_for
+
+    def noted_start(self, state, done):
+        started = start(self, state, done)
+        trained.append(started.number)
+        return started
+
+    def noted_ask(self, reached, number, pace):
+        repeated.append(number not in reached)
+        return ask(self, reached, number, pace)
+
+    monkeypatch.setattr(Several, "_start", noted_start)
+    monkeypatch.setattr(Several, "_asked_for", noted_ask)
+    monkeypatch.setattr("proximo.on_jax.advance.LONGEST", math.inf)  # 1, 2, 4, ... iterations
+    cfg = resolve(config_class("ppo")(framework="jax", env_id="CartPole-v1", **SMALL | {"checkpoint_every": 50}), "ppo", 1, 1)
+    measure_shares(cfg, "ppo", parts_of("ppo", "jax"), jax_loss, iterations=4)
+    assert trained == [1, 2, 2] and repeated and not any(repeated)
+
+
+def test_no_tracker_hears_of_what_is_measured(monkeypatch):
+    monkeypatch.setitem(STARTERS, "wandb", None)  # cannot be called
+    cfg = resolve(config_class("ppo")(**SMALL, track=True), "ppo", 1, 1)
+    assert cfg.logger == "wandb" and measure_shares(cfg, "ppo", parts_of("ppo", "torch"), ppo_loss, iterations=1).sps > 0
 
 
 def test_timed_environments_are_those_that_they_hold():

@@ -152,10 +152,8 @@ def outcome(trial: "FrozenTrial") -> str:
 
 
 def has_trained(study: "Study") -> bool:
-    """Return whether a trial has ended with a score, or was given up."""
-    from optuna.trial import TrialState
-
-    return any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in study.trials)
+    """Return whether a trial has trained: it has a score, was given up, or was not finite. Impossible ones have not."""
+    return any(outcome(trial) in ("complete", "pruned", NOT_FINITE) for trial in study.trials)
 
 
 def _meaning(search: Search) -> dict[str, Any]:

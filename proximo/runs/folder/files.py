@@ -71,7 +71,7 @@ def visit_folders(directory: Path) -> Iterator[tuple[Path, list[str]]]:
     for folder, inner, files in os.walk(directory):
         if "config.json" in files and LOGS.isdisjoint(files) and _is_foreign(Path(folder) / "config.json"):
             files.remove("config.json")
-        inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith((".old", ".copy"))]
+        inner[:] = [] if "config.json" in files else [name for name in inner if not name.endswith(".old")]
         if POPULATION_FILE in files:
             rounds = (name for name in inner if name.startswith("round-"))
             inner[:] = sorted(rounds, key=lambda name: (len(name), name))[-1:]

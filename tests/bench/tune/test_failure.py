@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proximo.bench.tune.failure import TrialRunError, failure_of
+from proximo.bench.tune.failure import TrialRefusedError, TrialRunError, failure_of
 from proximo.bench.tune.messages import report_best
 from proximo.bench.tune.search import load_search
 from proximo.bench.tune.study import NOT_FINITE, REASON
@@ -18,6 +18,17 @@ def test_a_run_with_an_empty_log(code, kind):
     """A full disk may leave it empty, and is the fault that must be told."""
     error = failure_of(trial=None, study=None, code=code, folder=Path("runs/one"), lines="")
     assert type(error) is kind and str(error).startswith("runs/one: ")
+
+
+def test_a_run_that_is_refused_after_impossible_trials_ends_the_search():
+    """These have trained nothing, so the run is the first one. After a trial that was given up, its values may be the cause."""
+    study = optuna.create_study(direction="maximize")
+    for key, kind in ((REASON, TrialRefusedError), ("other", TrialRunError)):
+        trial = study.ask({})
+        trial.set_user_attr(key, "these sizes cannot be divided")
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        error = failure_of(trial=None, study=study, code=2, folder=Path("runs/one"), lines="env_id=X is unknown.")
+        assert type(error) is kind
 
 
 def test_a_search_whose_numbers_are_all_infinite_says_what_to_change(tmp_path, caplog):

@@ -516,6 +516,7 @@ SPACES = {
     "num_minibatches = {choices = [4, 0]}": "space: num_minibatches=0 must be at least 1",
     'activation = {choices = ["tanh", "foo"]}': "space: activation='foo' is not allowed",
     "update_epochs = {low = 1.0, high = 8.0}": "space: update_epochs is a whole number",
+    "gae_lambda = {low = 0, high = 1}": "space: gae_lambda would get whole numbers only, because both bounds are. Write low = 0.0 and high = 1.0",
     "learning_rate = {low = 1e-4, high = 1e-2, logg = true}": "space: learning_rate: logg is unknown. Use low and high, also with log, or choices.",
     "learning_rate = {low = 1e-4, high = inf}": "space: learning_rate: high=inf is not a finite number.",
     f"num_steps = {{low = 1, high = 1{'0' * 400}}}": "is not a finite number. Bounds are numbers",  # above every float
