@@ -121,14 +121,16 @@ class BenchView:
                 f"{len(state.failed)} failed{f', about {duration_text(left)} left' if left is not None else ''}")
 
     def _table(self) -> "Table":
+        from rich.markup import escape
         from rich.table import Table
+
         table = Table(title=self._counts(), title_justify="left", expand=False)
         for name in ("environment", "run", "seed", "step", "of", "steps/s", "left", "where"):
             table.add_column(name, justify="left" if name in ("environment", "run", "where") else "right")
         for running in self.state.running:
-            table.add_row(*self._cells(running))
+            table.add_row(*map(escape, self._cells(running)))
         for job, _ in self.state.failed[-5:]:
-            table.add_row(job.env_id, job.label, str(job.seed), "failed", "", "", "", "", style="red")
+            table.add_row(escape(job.env_id), escape(job.label), str(job.seed), "failed", "", "", "", "", style="red")
         return table
 
     def _cells(self, running: RunningJob) -> list[str]:

@@ -27,7 +27,7 @@ def shown_progress(title: str, episodes: int, console: Console | None = None) ->
     if not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[numbers]}"))
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
         task = bar.add_task(title, total=episodes, numbers="")
         shown = 0.0

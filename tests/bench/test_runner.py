@@ -1,6 +1,7 @@
 """Benchmarks with a fake trainer: every run once, failures reported, nothing repeated after a kill."""
 
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from proximo.bench.jobs import Job, flags_of, jobs_of
 from proximo.bench.process import RunningJob, Work, is_finished, read_job, record_path
@@ -400,6 +402,15 @@ def test_the_time_left_has_the_starts_and_ends_of_runs(tmp_path, monkeypatch):
     assert view.seconds_left() == 25
     now[0] -= 45  # two workers may be faster than one
     assert view.seconds_left() == 10
+
+
+def test_names_in_the_table_of_a_terminal_are_no_markup(tmp_path):
+    """rich would leave out a word in brackets, and raise an error at [/...]."""
+    jobs = [Job("ppo", "CartPole-v1", seed, 10_000, label, {}) for seed, label in enumerate(("lr[small]", "lr[/b]"))]
+    running = RunningJob(jobs[0], SimpleNamespace(name="here"), "eval")
+    shown = Console(file=io.StringIO(), width=200)
+    shown.print(BenchView(tmp_path, BenchState([], [running], [], [(jobs[1], "")]))._table())
+    assert "lr[small]" in shown.file.getvalue() and "lr[/b]" in shown.file.getvalue()
 
 
 def test_the_first_estimate_of_the_time_left_knows_how_many_runs_train_at_once(tmp_path, monkeypatch, capsys):

@@ -13,9 +13,9 @@ from tests.support.runs import train
 def test_a_terminal_sees_the_episodes_that_have_ended(monkeypatch):
     monkeypatch.setattr("proximo.cli.eval_progress.REFRESH_SECONDS", 0.0)
     sent = io.StringIO()
-    with shown_progress("Freeway", 100, Console(file=sent, force_terminal=True, width=100)) as show:
+    with shown_progress("Freeway [/b]", 100, Console(file=sent, force_terminal=True, width=100)) as show:
         show(3, 16_000)
-    assert "Freeway" in sent.getvalue() and "3 of 100 episodes  step 16,000" in sent.getvalue()
+    assert "Freeway [/b]" in sent.getvalue() and "3 of 100 episodes  step 16,000" in sent.getvalue()
 
 
 def test_a_pipe_sees_nothing():
