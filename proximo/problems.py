@@ -118,7 +118,10 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
         if parts >= 1 and total % parts:
             valid = ", ".join(str(k) for k in range(1, min(total, 64, limit) + 1) if total % k == 0)
             wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}{where}.")
-    if most < cfg.num_minibatches == cfg.batch_size:
+    if cfg.batch_size == 1 and cfg.norm_adv != "none":
+        wrong.append(f"num_envs * num_steps = 1 is a batch of one row, and norm_adv={cfg.norm_adv} makes its advantage "
+                     "0. Use more of them, or --no-norm-adv.")
+    elif most < cfg.num_minibatches == cfg.batch_size:
         wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "
                      "advantage 0. Use fewer minibatches, or --norm-adv batch.")
     return wrong

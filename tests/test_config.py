@@ -94,6 +94,8 @@ def test_numbers_that_would_fill_the_memory_are_refused(kind, name, number):
     ({"gamma": math.nan}, "gamma=nan is not a finite number"), ({"ent_coef": math.inf}, "ent_coef=inf is not a finite"),
     ({"num_minibatches": 3}, "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16, 32, 64."),
     ({"num_minibatches": 512}, "num_minibatches=512 leaves one row to each minibatch, and norm_adv=minibatch makes its"),
+    *(({"num_envs": 1, "num_steps": 1, "num_minibatches": 1, "norm_adv": kind}, f"num_envs * num_steps = 1 is a batch of one row, and norm_adv={kind} makes")
+      for kind in ("minibatch", "batch")),
     ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch, num_envs * num_steps = 512. Use"),
     ({"framework": "jax", "total_timesteps": 2**40, "anneal_ent": True}, "total_timesteps=1099511627776 makes 2147483648 iterations, and with framework=jax "
      "schedules have at most 2147483647. Use fewer, or set anneal_lr and anneal_ent to none."),
