@@ -13,6 +13,7 @@ from proximo.facts import Engine, converted_fields, facts, range_problems, shown
 from proximo.processes import world_from_environment
 
 DEVICE = re.compile("cpu|auto|cuda(:[0-9]+)?")
+MOST_ITERATIONS = 2**31 - 1  # of a schedule with JAX, whose integers have 32 bits
 
 BY_ITSELF = {"envpool": "EnvPool steps its environments on threads of its own",
              "brax": "Brax simulates all environments as one batch",
@@ -117,7 +118,10 @@ def _problems_of_sizes(cfg: Config) -> list[str]:
         if parts >= 1 and total % parts:
             valid = ", ".join(str(k) for k in range(1, min(total, 64, limit) + 1) if total % k == 0)
             wrong.append(f"{whole}={total} is not divisible by {name}={parts}. Use {valid}{where}.")
-    if most < cfg.num_minibatches == cfg.batch_size:
+    if cfg.batch_size == 1 and cfg.norm_adv != "none":
+        wrong.append(f"num_envs * num_steps = 1 is a batch of one row, and norm_adv={cfg.norm_adv} makes its advantage "
+                     "0. Use more of them, or --no-norm-adv.")
+    elif most < cfg.num_minibatches == cfg.batch_size:
         wrong.append(f"num_minibatches={most + 1} leaves one row to each minibatch, and norm_adv=minibatch makes its "
                      "advantage 0. Use fewer minibatches, or --norm-adv batch.")
     return wrong
@@ -191,8 +195,12 @@ def _problems_of_limits(cfg: Config) -> list[str]:
 
 
 def _problems_of_schedules(cfg: Config) -> list[str]:
-    """Return what is wrong with the schedules of a class of one's own, at the beginning, the middle and the end."""
-    wrong = []
+    """Return what is wrong with schedules; those of a class of one's own at the beginning, the middle and the end."""
+    wrong, iterations = [], cfg.total_timesteps // cfg.batch_size
+    annealed = [name for name in ("anneal_lr", "anneal_clip", "anneal_ent") if getattr(cfg, name) != "none"]
+    if cfg.framework == "jax" and iterations > MOST_ITERATIONS and annealed:
+        wrong.append(f"total_timesteps={cfg.total_timesteps} makes {iterations} iterations, and with framework=jax "
+                     f"schedules have at most {MOST_ITERATIONS}. Use fewer, or set {' and '.join(annealed)} to none.")
     for name, words in (("learning_rate_at", "at least 0"), ("clip_coef_at", "above 0"), ("ent_coef_at", "at least 0")):
         if getattr(type(cfg), name) is getattr(Config, name) or cfg.num_iterations < 1:
             continue

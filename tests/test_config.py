@@ -95,7 +95,11 @@ def test_numbers_that_would_fill_the_memory_are_refused(kind, name, number):
     ({"gamma": math.nan}, "gamma=nan is not a finite number"), ({"ent_coef": math.inf}, "ent_coef=inf is not a finite"),
     ({"num_minibatches": 3}, "batch_size=512 is not divisible by num_minibatches=3. Use 1, 2, 4, 8, 16, 32, 64."),
     ({"num_minibatches": 512}, "num_minibatches=512 leaves one row to each minibatch, and norm_adv=minibatch makes its"),
+    *(({"num_envs": 1, "num_steps": 1, "num_minibatches": 1, "norm_adv": kind}, f"num_envs * num_steps = 1 is a batch of one row, and norm_adv={kind} makes")
+      for kind in ("minibatch", "batch")),
     ({"total_timesteps": 511}, "total_timesteps=511 is less than one batch, num_envs * num_steps = 512. Use"),
+    ({"framework": "jax", "total_timesteps": 2**40, "anneal_ent": True}, "total_timesteps=1099511627776 makes 2147483648 iterations, and with framework=jax "
+     "schedules have at most 2147483647. Use fewer, or set anneal_lr and anneal_ent to none."),
     ({"recurrent": "lstm", "num_envs": 6}, "num_envs=6 is not divisible by num_minibatches=4. Use 1, 2, 3, 6 for --num-minibatches: a recurrent policy learns "
      "from whole environments."),
     ({"env_workers": 3}, "num_envs=4 is not divisible by env_workers=3. Use 1, 2, 4."),
@@ -130,6 +134,12 @@ def test_numbers_that_would_fill_the_memory_are_refused(kind, name, number):
 def test_each_problem_is_one_sentence(change, sentence):
     problems = config_problems(replace(Config(), **change))
     assert len(problems) == 1 and problems[0].startswith(sentence)
+
+
+def test_a_run_without_an_end_needs_no_schedule():
+    """JAX divided the iteration by 2**31 and raised an OverflowError."""
+    for change in ({"anneal_lr": "none"}, {"total_timesteps": 2**40 - 1}, {"framework": "torch"}):
+        assert config_problems(replace(Config(framework="jax", total_timesteps=2**40), **change)) == []
 
 
 def test_all_problems_are_reported_together():

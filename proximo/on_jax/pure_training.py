@@ -70,7 +70,7 @@ def make_training(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_
     """Make the pure functions of one training.
 
     All random numbers derive from the key that `init` gets; cfg.seed is not used. `init(jax.random.key(seed))` begins
-    the run of train() with that seed, whose weights `jax.jit(step)` reproduces bit for bit.
+    the run of train() with that seed, below 2**32, whose weights `jax.jit(step)` reproduces bit for bit.
 
     Parameters that are not drawn from the key, such as those of flax's own layers, begin with the values that
     make_agent gives them, for every key.

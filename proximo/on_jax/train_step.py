@@ -111,7 +111,7 @@ def learn(learner: Learner, rank: Rank, adam: Adam, rollout: Rollout, memory: tu
     advantage = learner.estimate(rollout, cfg)
     ret = advantage + rollout.value
     if cfg.norm_value:
-        adam = adam._replace(weights=count_returns(adam.weights, ret, rollout.valid, reduce_sum))
+        adam = adam._replace(weights=count_returns(adam.weights, ret, rollout.valid, reduce_sum, adam.ok))
     index = minibatch_indices(cfg, rollout.valid.shape, agent.recurrent, fold_key(keys.minibatch, iteration, rank()))
     sequence = rollout.valid.shape[:1] if agent.recurrent else ()
     noise = agent.head.learning_noise(fold_key(keys.rpo, iteration, rank()), *index.shape[:2], *sequence,

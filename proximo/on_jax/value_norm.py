@@ -61,10 +61,12 @@ def with_normalized_values(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
     return loss
 
 
-def count_returns(weights: Weights, ret: Array, valid: Array, all_reduce_sum: Callable[[Any], Any]) -> Weights:
+def count_returns(weights: Weights, ret: Array, valid: Array, all_reduce_sum: Callable[[Any], Any],
+                  ok: Array | bool = True) -> Weights:
     """Add returns (T, N) to the moments among the weights: those of valid rows, of all ranks (Chan et al. 1983).
 
-    Rows before the last 2**23 lose their weight gradually, because float32 counts no further than 2**24.
+    Rows before the last 2**23 lose their weight gradually, because float32 counts no further than 2**24. The moments
+    stay as they are where `ok`, (), is False, which is Adam's, or where they would not be finite.
     """
     critic = next(name for name in weights if name.endswith("return_count")).removesuffix("count")
     number, total = all_reduce_sum((valid.sum().astype(ret.dtype), jnp.where(valid, ret, 0.0).sum()))
@@ -73,5 +75,7 @@ def count_returns(weights: Weights, ret: Array, valid: Array, all_reduce_sum: Ca
     count = jnp.minimum(weights[f"{critic}count"], MOST_COUNTED)
     share, delta = number / (count + number), mean - weights[f"{critic}mean"]
     spread = weights[f"{critic}var"] * count + within + jnp.square(delta) * count * share
-    return weights | {f"{critic}mean": weights[f"{critic}mean"] + delta * share,
-                      f"{critic}var": spread / (count + number), f"{critic}count": count + number}
+    counted = {f"{critic}mean": weights[f"{critic}mean"] + delta * share, f"{critic}var": spread / (count + number),
+               f"{critic}count": count + number}
+    ok = ok & jnp.isfinite(spread)
+    return weights | {name: jnp.where(ok, x, weights[name]) for name, x in counted.items()}

@@ -64,6 +64,7 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
 
 def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make the function (batch, minibatch, coefficients) -> (gradient (P,), statistics of the loss (k,))."""
+    @torch.enable_grad()  # environments and callbacks may have switched gradients off
     def compute_gradient(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)
         dist, value, _ = agent(rows.obs, rows.mask, rows.first, rows.state)

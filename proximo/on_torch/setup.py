@@ -177,6 +177,7 @@ def check_groups(envs: VecEnv, cfg: Config) -> None:
                          "proximo/protocols.py), and these do not. Leave --env-groups out.")
 
 
+@torch.enable_grad()
 def statistic_names(loss_fn: Callable[..., Any], cfg: Config, recurrent: bool, device: torch.device) -> list[str]:
     """Return the names of the statistics that a loss function gives, by calling it for a minibatch of ones.
 

@@ -383,6 +383,28 @@ def test_environments_are_checked_as_those_of_train():
     assert_equal(after.adam.weights, start.adam.weights)
 
 
+@pytest.mark.parametrize("bad", ["gradient", "reward"])
+def test_no_weight_changes_after_a_gradient_that_is_not_finite(bad):
+    """Nor do the moments of --norm-value, which are weights: later returns were counted, and those that are NaN."""
+    def loss(batch, cfg):
+        found, stats = ppo_loss(batch, cfg)
+        return found * jnp.where(jnp.all(batch.ent_coef < 0.008), jnp.nan if bad == "gradient" else 1, 1), stats
+
+    make_envs_of = broken(lambda step: {"reward": step.reward * jnp.where(step.terminated, jnp.nan, 1)}) \
+        if bad == "reward" else make_envs
+    cfg = replace(CASES["plain"], norm_value=True, anneal_ent="linear", num_steps=8, total_timesteps=128)
+    training = make_training(cfg, make_envs_of, make_agent, loss)
+    step, state, weights = jax.jit(training.step), training.init(jax.random.key(1)), []
+    for _ in range(4):
+        state, _ = step(state)
+        weights.append({**state.adam.weights, "ok": state.adam.ok})
+    first = [bool(one.pop("ok")) for one in weights].index(False)
+    for one in weights[first:]:
+        assert_equal(one, weights[first])
+    assert all(np.isfinite(x).all() for x in weights[-1].values())
+    assert weights[-1]["critic.return_count"] == 8 * cfg.num_envs * (first + (bad == "gradient"))
+
+
 def test_a_network_that_cannot_be_called_is_refused():
     """step raised the exception, far from the network."""
     def failing(spec, cfg):

@@ -121,7 +121,8 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
     parts, masked, recurrent = len(carry.state), carry.mask is not None, agent.recurrent
 
     def pack(mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (*([mask] if masked else []), *([first, *state] if recurrent else []))
+        kept = [x.contiguous() for x in state]  # a library reads no other strides than those of the example
+        return (*([mask] if masked else []), *([first, *kept] if recurrent else []))
 
     def act_on(obs: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         *rest, noise = tensors

@@ -510,6 +510,34 @@ def test_an_environment_may_switch_gradients_on():
     assert all((found[name] == expected[name]).all() for name in expected)
 
 
+@pytest.mark.parametrize("where", ["reset", "step", "loop"])
+def test_environments_and_programs_may_switch_gradients_off(where):
+    """Training refused the loss, or ended with an error of torch in the second iteration."""
+    def weights(mode):
+        class Frozen(Carts):
+            def reset(self):
+                torch.set_grad_enabled(mode or where != "reset")
+                return super().reset()
+
+            def step(self, action):
+                torch.set_grad_enabled(mode or where != "step")
+                return super().step(action)
+
+        weights = {}
+        for it in proximo.iterations("ppo_continuous_action", make_envs=lambda cfg, seeds: Frozen(len(seeds), seeds[0]),
+                                     **TOLD):
+            weights = it.weights()
+            torch.set_grad_enabled(mode or where != "loop")
+        return weights
+
+    expected = weights(True)
+    try:
+        found = weights(False)
+    finally:
+        torch.set_grad_enabled(True)
+    assert all((found[name] == expected[name]).all() for name in expected)
+
+
 @pytest.mark.parametrize(("dtype", "framework", "number", "stored"), [
     (np.int64, "jax", 2**31, "int32"), (np.int64, "torch", 2**62, None), (np.int64, "jax", -2**31, None),
     (np.int32, "torch", -2**31 - 1, "int32"), (np.uint8, "torch", 256, "uint8"), (np.uint8, "torch", 255, None),

@@ -1,21 +1,30 @@
 """The functions that --compile compiles, traced but not compiled, against the plain ones."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from proximo.config import Config
-from proximo.on_torch.agent import SeparateAgent
+from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.assemble import assemble, make_head
 from proximo.on_torch.compile.aot import functional
 from proximo.on_torch.compile.aot_cache import describe_layout
-from proximo.on_torch.compile.compiled import Compiler, compile_collect, pack_minibatch, unpack_gradient
+from proximo.on_torch.compile.compiled import (
+    Compiler,
+    as_rows,
+    compile_act,
+    compile_collect,
+    pack_minibatch,
+    unpack_gradient,
+)
 from proximo.on_torch.learner import apply_gradient, flat_adam, make_gradient
 from proximo.on_torch.loss import ppo_loss
-from proximo.on_torch.rollout import collect
+from proximo.on_torch.rollout import collect, make_policy
 from proximo.types import Batch, Carry, Coefficients, Minibatches
 from proximo.variants import RPO
 
@@ -83,6 +92,47 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
                       mask=torch.ones(3, dtype=torch.bool).as_strided((1, 3), (3 * stride, 1)), statistics=None)
         compile_collect(collect, agent, weights, None, carry, Config(num_envs=1), compiler)
     assert layouts[0] == layouts[1]
+
+
+class Halves(nn.Module):
+    """A recurrent layer whose state is two views of one tensor, first of zeros in one row."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64 + 8, 16)
+
+    def initial_state(self, num_envs, device="cpu"):
+        return tuple(torch.zeros(8, device=device).expand(num_envs, 8) for _ in range(2))
+
+    def forward(self, x, first, state):
+        h, c = self.layer(torch.cat([x, state[0] - state[1]], -1)).tanh().chunk(2, -1)
+        return torch.cat([h, c], -1), (h, c)
+
+
+def test_the_state_of_a_recurrent_layer_may_have_any_strides():
+    """A library read other numbers of the state from the second step on: it does not check what it is called with."""
+    called = []
+
+    def compile(function, example, name):
+        def run(*tensors):
+            called.append([describe_layout(x) for x in (*tensors, *example)])
+            return function(*tensors)
+
+        return run
+
+    trunk, critic, head = (nn.Linear(4, 64), nn.Linear(16, 1), make_head(partial(nn.Linear, 16), spaces.Discrete(3)))
+    agent = SharedAgent(trunk, critic, head, Halves())
+    carry = Carry(obs=torch.randn(5, 4), mask=None, first=torch.zeros(5, dtype=torch.bool),
+                  state=agent.initial_state(5), statistics=None)
+    compiler = Compiler(compile, lambda: None, compiles_evaluation=False, compiles_recurrent=True)
+    act = compile_act(make_policy(agent), agent, flat_adam(agent).weights, as_rows(carry), compiler)
+    acted = state = carry.state
+    for _ in range(3):
+        noise = torch.randn(5, 3)
+        found, expected = (one(carry.obs, None, carry.first, state, noise) for one, state in ((act, acted), (agent.act, state)))
+        acted, state = found.state, expected.state
+        assert torch.equal(found.value, expected.value)
+    assert len(called) == 3 and all(one[:len(one) // 2] == one[len(one) // 2:] for one in called)
 
 
 def test_a_module_with_two_names_keeps_its_parameters():

@@ -66,6 +66,7 @@ CHECKED_CONFIG: Rewrites = {
 # and playing has its arguments one by one.
 OPEN_LOSS: Rewrites = {
     "make_gradient": (
+        ("    @torch.enable_grad()  # environments and callbacks may have switched gradients off\n", ""),
         ("Callable[..., tuple[Tensor, Tensor]]:\n", "Callable[..., tuple[Tensor, dict[str, Tensor]]]:\n"),
         ("coefficients: Coefficients) -> tuple[Tensor, Tensor]:",
          "coefficients: Coefficients) -> tuple[Tensor, dict[str, Tensor]]:"),
