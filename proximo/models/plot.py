@@ -128,10 +128,12 @@ def _warn_of_nothing(curves: Sequence[Curve], metric: str) -> None:
 
 
 def group_curves(curves: Sequence[Curve]) -> Panels:
-    """Group curves by environment and label; a label is the variant and the settings that differ in the environment."""
-    logging = {name for name, fact in facts_of_all(kind for kind, *_ in VARIANTS.values()).items()
-               if fact.group == "logging"}
-    skipped = logging - {"exp_name"} | {"seed", "num_seeds"}
+    """Group curves by environment and label; a label is the variant and the settings that differ in the environment.
+
+    Settings that only watch a run are left out, and those that follow from the machine, such as worker processes.
+    """
+    skipped = {name for name, fact in facts_of_all(kind for kind, *_ in VARIANTS.values()).items()
+               if fact.group == "logging" or fact.chosen} - {"exp_name", "engine"} | {"seed", "num_seeds"}
     panels: Panels = {}
     for env_id in sorted({curve.config["env_id"] for curve in curves}):
         present = [curve for curve in curves if curve.config["env_id"] == env_id]

@@ -199,6 +199,14 @@ def test_a_copy_that_a_user_has_named_is_a_run(tmp_path):
     assert [run.name for run in find_runs([tmp_path])] == ["ppo", "ppo.copy"]
 
 
+def test_seeds_of_machines_with_other_numbers_of_cores_are_one_line(tmp_path):
+    """As in a report. An engine may be what is compared."""
+    runs = [fake_run(tmp_path / str(seed), seed, env_workers=seed, threads=seed, device=f"cuda:{seed}", iteration_shift=-seed,
+                     engine=engine) for seed, engine in ((1, "ale"), (2, "ale"), (3, "envpool"))]
+    (groups,) = group_curves([read_curve(run) for run in runs]).values()
+    assert {label: len(curves) for label, curves in groups.items()} == {"ppo, engine=ale": 2, "ppo, engine=envpool": 1}
+
+
 def test_runs_without_an_episode_are_named(tmp_path, caplog):
     """An SVG draws letters as paths and keeps the words as comments. An empty picture is told on the terminal too."""
     alone = plot([fake_run(tmp_path / "a", 5, 0)], tmp_path / "alone.svg").read_text()
