@@ -164,7 +164,7 @@ def progress(run_dir: Path) -> tuple[int, float]:
     try:
         with open_regular(run_dir / "metrics.csv", most=None) as file:
             names = file.readline(1 << 16).decode(errors="replace").strip().split(",")
-            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - 4096))
+            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - (1 << 14)))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return 0, 0.0

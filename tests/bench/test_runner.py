@@ -404,6 +404,14 @@ def test_the_time_left_has_the_starts_and_ends_of_runs(tmp_path, monkeypatch):
     assert view.seconds_left() == 10
 
 
+def test_progress_of_a_run_with_a_thousand_metrics(tmp_path):
+    """A game of 300 agents has two columns for each. Only the end of the file is read."""
+    names = ["iteration", "global_step", "seconds", *(f"charts/episodic_return-agent_{k}" for k in range(600))]
+    lines = [[k, 1000 * k, 10 * k, *[100.123456789] * 600] for k in range(1, 9)]
+    (tmp_path / "metrics.csv").write_text("\n".join(",".join(map(str, line)) for line in (names, *lines)) + "\n")
+    assert progress(tmp_path) == (8000, 100.0)
+
+
 def test_names_in_the_table_of_a_terminal_are_no_markup(tmp_path):
     """rich would leave out a word in brackets, and raise an error at [/...]."""
     jobs = [Job("ppo", "CartPole-v1", seed, 10_000, label, {}) for seed, label in enumerate(("lr[small]", "lr[/b]"))]
