@@ -42,8 +42,7 @@ def flat_adam(agent: nn.Module) -> Adam:
     for p, part in zip(parameters, weights.split([p.numel() for p in parameters])):
         p.data = part.view(p.shape)
     return Adam(weights=weights, exp_avg=torch.zeros_like(weights), exp_avg_sq=torch.zeros_like(weights),
-                step=torch.zeros((), device=weights.device),
-                ok=torch.ones((), dtype=torch.bool, device=weights.device),
+                step=torch.zeros((), device=weights.device), ok=torch.ones((), dtype=torch.bool, device=weights.device),
                 scale=torch.ones((), device=weights.device))
 
 
