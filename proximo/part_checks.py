@@ -1,7 +1,7 @@
 """Checks of what custom loss functions and networks return: other shapes would be broadcast silently."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,12 @@ def _shown(x: Any) -> str:
     if not hasattr(x, "shape") or isinstance(x, np.generic):
         return f"{x!r:.60}"
     return f"{'a tensor' if hasattr(x, 'detach') else 'an array'} {str(x.dtype).rpartition('.')[2]} {tuple(x.shape)}"
+
+
+def state_change(before: Sequence[Any], after: Sequence[Any]) -> str:
+    """Return what a network has made of its recurrent state, "" if all arrays have the shapes and dtypes of before."""
+    given, found = (", ".join(map(_shown, state)) for state in (before, after))
+    return "" if given == found else f"{found} for {given}"
 
 
 def check_rows(shape: tuple[int, ...], rows: str, **computed: Any) -> None:

@@ -9,10 +9,11 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from proximo.errors import UsageError
 from proximo.on_torch.compile.aot_build import (
@@ -35,6 +36,7 @@ from proximo.on_torch.compile.aot_cache import (
 )
 
 TensorFunction = Callable[..., Sequence[Tensor]]
+Record = TypeVar("Record")
 
 # Matrix products of at most this many rows, or columns of few numbers each, are compiled in place. A library takes five
 # times as long for a product with 2 columns as for one with 1.
@@ -145,7 +147,7 @@ def compile_ahead(function: TensorFunction, example: tuple[Tensor, ...], name: s
 
 def _caller(load: Callable[[], Run], layout: list[str], name: str) -> TensorFunction:
     """Load the library at the first call, and check the layout then: the library does not, and tensors of another
-    layout would corrupt memory."""
+    layout would corrupt memory. Results are copied, because a small library overwrites them in its next call."""
     run: Run | None = None
 
     def compiled(*tensors: Tensor) -> list[Tensor]:
@@ -153,7 +155,7 @@ def _caller(load: Callable[[], Run], layout: list[str], name: str) -> TensorFunc
         if run is None:
             check_layout(tensors, layout, name)
             run = load()
-        return run(list(tensors))
+        return [x.clone() for x in run(list(tensors))]
 
     return compiled
 
@@ -163,6 +165,14 @@ def check_layout(tensors: Sequence[Tensor], layout: list[str], name: str) -> Non
     given = [describe_layout(tensor) for tensor in tensors]
     if given != layout:
         raise UsageError(f"{name} was compiled for {layout} and was called with {given}.")
+
+
+def as_rows(record: Record) -> Record:
+    """Return a record whose tensors have the strides of the rows of a rollout, also along an axis with one entry.
+
+    There `contiguous()` keeps any stride, such as the 0 of `x[None]` in numpy.
+    """
+    return cast(Record, tree_map_only(Tensor, lambda x: x.clone(memory_format=torch.contiguous_format), record))
 
 
 def unshared(example: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

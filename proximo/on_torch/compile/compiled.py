@@ -9,15 +9,15 @@ of tensors and back, leaving out what is None.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from proximo.config import Config
 from proximo.errors import UsageError, warn
-from proximo.on_torch.compile.aot import TensorFunction, compile_ahead, functional, unsupported_reason
+from proximo.on_torch.compile.aot import TensorFunction, as_rows, compile_ahead, functional, unsupported_reason
 from proximo.on_torch.compile.fused_step import FusedStep, can_fuse, collect_fused, make_advance
 from proximo.on_torch.compile.jit import compile_just_in_time, fuse, fuse_and_record, record, unsupported_by_inductor
 from proximo.on_torch.learner import Adam, apply_gradient, make_batch
@@ -31,6 +31,7 @@ from proximo.on_torch.rollout import (
 )
 from proximo.on_torch.rollout_groups import one_group
 from proximo.on_torch.snapshot import saved_buffers
+from proximo.part_checks import state_change
 from proximo.protocols import Acted
 from proximo.types import Batch, Carry, Coefficients, Minibatches
 
@@ -107,14 +108,6 @@ def compile_fused(policy: Policy, agent: Any, weights: Tensor, storage: Storage,
     return fused
 
 
-def as_rows(carry: Carry) -> Carry:
-    """Return a carry whose tensors have the strides of the rows of a rollout, also along an axis with one entry.
-
-    There `contiguous()` keeps any stride, such as the 0 of `x[None]` in numpy.
-    """
-    return cast(Carry, tree_map_only(Tensor, lambda x: x.clone(memory_format=torch.contiguous_format), carry))
-
-
 def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
                 compiler: Compiler) -> Callable[..., Acted]:
     """Compile Policy.act for exactly these shapes. The weights stay where the optimizer changes them."""
@@ -133,6 +126,12 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
         return (acted.action, *acted.state, *evaluated)
 
     noise = agent.head.noise(torch.Generator(), len(carry.obs)).to(weights.device)
+    with torch.no_grad():
+        after = policy.act(carry.obs, carry.mask, carry.first, carry.state, noise).state if recurrent else ()
+    if change := state_change(carry.state, after):
+        warn(f"--compile needs a recurrent state whose shapes and dtypes stay, and the network returned {change}. "
+             "Acting runs without it.")
+        return policy.act
     example = (weights, carry.obs, *pack(carry.mask, carry.first, carry.state), noise)
     run = compiler.compile(functional(agent, act_on), example, "acting")
 
@@ -156,7 +155,8 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
 
         run = compiler.compile(functional(agent, value_on), (weights, carry.obs, carry.first, *carry.state),
                                "values after the rollout")
-        return make_evaluate_last(lambda obs, first, state: run(weights, obs, first, *state)[0])
+        return make_evaluate_last(
+            lambda obs, first, state: run(weights, obs, first, *(x.contiguous() for x in state))[0])
 
     def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
         return agent.evaluate(obs, mask[0] if mask else None, action)  # type: ignore[no-any-return]

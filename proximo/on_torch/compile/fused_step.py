@@ -38,7 +38,7 @@ def can_fuse(agent: Agent, storage: Storage, carry: Carry) -> bool:
 
 
 def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> TensorFunction:
-    """Make the function that FusedStep calls, of tensors only.
+    """Make the function that FusedStep calls, of tensors only. It returns nothing.
 
     Its arguments, which it changes in place where they are arrays of a rollout or statistics:
         row: (1,) int64, the row of the observation to act on, 0 to T.
@@ -51,7 +51,7 @@ def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> Tens
     """
     @torch.no_grad()
     def advance(row: Tensor, is_new: Tensor, obs: Tensor, reward: Tensor, noise: Tensor,
-                *arrays: Tensor) -> tuple[Tensor, ...]:
+                *arrays: Tensor) -> tuple[()]:
         all_obs, all_rewards, all_actions, *normalisation = arrays
         if normalisation:
             numbers, statistics = normalisation[:len(SCALARS)], normalisation[len(SCALARS):]
@@ -70,7 +70,7 @@ def make_advance(act: Callable[..., Acted], num_steps: int, cfg: Config) -> Tens
         action = act(obs, None, None, (), noise.index_select(0, at)[0]).action
         action = torch.where(row < num_steps, action.to(all_actions.dtype), all_actions.index_select(0, at)[0])
         all_actions.index_copy_(0, at, action[None])
-        return (action,)
+        return ()
 
     return advance
 

@@ -12,13 +12,13 @@ from torch import nn
 from proximo.config import Config
 from proximo.on_torch.agent import SeparateAgent, SharedAgent
 from proximo.on_torch.assemble import assemble, make_head
-from proximo.on_torch.compile.aot import functional
+from proximo.on_torch.compile.aot import as_rows, functional
 from proximo.on_torch.compile.aot_cache import describe_layout
 from proximo.on_torch.compile.compiled import (
     Compiler,
-    as_rows,
     compile_act,
     compile_collect,
+    compile_evaluation,
     pack_minibatch,
     unpack_gradient,
 )
@@ -94,6 +94,17 @@ def test_acting_is_compiled_for_the_strides_of_a_rollout():
     assert layouts[0] == layouts[1]
 
 
+class Grows(nn.Module):
+    """A recurrent layer whose state is everything that it has computed."""
+
+    def initial_state(self, num_envs, device="cpu"):
+        return (torch.zeros(num_envs, 1, 16, device=device),)
+
+    def forward(self, x, first, state):
+        memory = torch.cat([state[0], x[:, None, :16].tanh()], 1)
+        return memory.sum(1), (memory,)
+
+
 class Halves(nn.Module):
     """A recurrent layer whose state is two views of one tensor, first of zeros in one row."""
 
@@ -109,6 +120,40 @@ class Halves(nn.Module):
         return torch.cat([h, c], -1), (h, c)
 
 
+def remembering(memory):
+    """Return an agent with a recurrent layer, and what five environments begin with."""
+    trunk, critic, head = (nn.Linear(4, 64), nn.Linear(16, 1), make_head(partial(nn.Linear, 16), spaces.Discrete(3)))
+    agent = SharedAgent(trunk, critic, head, memory)
+    return agent, Carry(obs=torch.randn(5, 4), mask=None, first=torch.zeros(5, dtype=torch.bool),
+                        state=agent.initial_state(5), statistics=None)
+
+
+def test_acting_with_a_state_that_grows_is_not_compiled(caplog):
+    """A library would read its first step only, in memory that is not its own."""
+    agent, carry = remembering(Grows())
+    policy = make_policy(agent)
+    act = compile_act(policy, agent, flat_adam(agent).weights, as_rows(carry), Compiler(None, lambda: None, False, True))
+    assert act is policy.act
+    assert ("--compile needs a recurrent state whose shapes and dtypes stay, and the network returned a tensor float32 (5, 2, 16) for "
+            "a tensor float32 (5, 1, 16). Acting runs without it.") in caplog.text
+
+
+def test_values_after_the_rollout_read_a_state_with_any_strides():
+    """Those of the last observation, which only --compile-with inductor compiles."""
+    agent, carry = remembering(Halves())
+    called = []
+
+    def compile(function, example, name):
+        return lambda *tensors: called.append([describe_layout(x) for x in tensors] == [describe_layout(x) for x in example]) or function(
+            *tensors)
+
+    weights, state = flat_adam(agent).weights, agent.act(carry.obs, None, carry.first, carry.state, torch.randn(5, 3)).state
+    storage = SimpleNamespace(whole=lambda name: name)
+    evaluate = compile_evaluation(agent, weights, storage, as_rows(carry), Compiler(compile, lambda: None, True, True))
+    found = evaluate(storage, carry._replace(state=state))
+    assert called == [True] and torch.equal(found[2], agent.value(carry.obs, torch.zeros(5, dtype=torch.bool), state))
+
+
 def test_the_state_of_a_recurrent_layer_may_have_any_strides():
     """A library read other numbers of the state from the second step on: it does not check what it is called with."""
     called = []
@@ -120,10 +165,7 @@ def test_the_state_of_a_recurrent_layer_may_have_any_strides():
 
         return run
 
-    trunk, critic, head = (nn.Linear(4, 64), nn.Linear(16, 1), make_head(partial(nn.Linear, 16), spaces.Discrete(3)))
-    agent = SharedAgent(trunk, critic, head, Halves())
-    carry = Carry(obs=torch.randn(5, 4), mask=None, first=torch.zeros(5, dtype=torch.bool),
-                  state=agent.initial_state(5), statistics=None)
+    agent, carry = remembering(Halves())
     compiler = Compiler(compile, lambda: None, compiles_evaluation=False, compiles_recurrent=True)
     act = compile_act(make_policy(agent), agent, flat_adam(agent).weights, as_rows(carry), compiler)
     acted = state = carry.state
