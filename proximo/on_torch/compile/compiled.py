@@ -114,7 +114,7 @@ def compile_act(policy: Policy, agent: Any, weights: Tensor, carry: Carry,
     parts, masked, recurrent = len(carry.state), carry.mask is not None, agent.recurrent
 
     def pack(mask: Tensor | None, first: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        kept = [x.contiguous() for x in state]  # a library reads no other strides than those of the example
+        kept = [x.clone(memory_format=torch.contiguous_format) for x in state]  # with the strides of the example
         return (*([mask] if masked else []), *([first, *kept] if recurrent else []))
 
     def act_on(obs: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -155,8 +155,7 @@ def compile_evaluation(agent: Any, weights: Tensor, storage: Storage, carry: Car
 
         run = compiler.compile(functional(agent, value_on), (weights, carry.obs, carry.first, *carry.state),
                                "values after the rollout")
-        return make_evaluate_last(
-            lambda obs, first, state: run(weights, obs, first, *(x.contiguous() for x in state))[0])
+        return make_evaluate_last(lambda obs, first, state: run(weights, obs, first, *as_rows(state))[0])
 
     def evaluate_on(obs: Tensor, action: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
         return agent.evaluate(obs, mask[0] if mask else None, action)  # type: ignore[no-any-return]

@@ -120,12 +120,12 @@ class Halves(nn.Module):
         return torch.cat([h, c], -1), (h, c)
 
 
-def remembering(memory):
-    """Return an agent with a recurrent layer, and what five environments begin with."""
+def remembering(memory, envs=5):
+    """Return an agent with a recurrent layer, and what environments begin with."""
     trunk, critic, head = (nn.Linear(4, 64), nn.Linear(16, 1), make_head(partial(nn.Linear, 16), spaces.Discrete(3)))
     agent = SharedAgent(trunk, critic, head, memory)
-    return agent, Carry(obs=torch.randn(5, 4), mask=None, first=torch.zeros(5, dtype=torch.bool),
-                        state=agent.initial_state(5), statistics=None)
+    return agent, Carry(obs=torch.randn(envs, 4), mask=None, first=torch.zeros(envs, dtype=torch.bool),
+                        state=agent.initial_state(envs), statistics=None)
 
 
 def test_acting_with_a_state_that_grows_is_not_compiled(caplog):
@@ -138,20 +138,21 @@ def test_acting_with_a_state_that_grows_is_not_compiled(caplog):
             "a tensor float32 (5, 1, 16). Acting runs without it.") in caplog.text
 
 
-def test_values_after_the_rollout_read_a_state_with_any_strides():
-    """Those of the last observation, which only --compile-with inductor compiles."""
-    agent, carry = remembering(Halves())
+@pytest.mark.parametrize("envs", [1, 5])
+def test_values_after_the_rollout_read_a_state_with_any_strides(envs):
+    """Those of the last observation, which only --compile-with inductor compiles. One environment may have any stride."""
+    agent, carry = remembering(Halves(), envs)
     called = []
 
     def compile(function, example, name):
         return lambda *tensors: called.append([describe_layout(x) for x in tensors] == [describe_layout(x) for x in example]) or function(
             *tensors)
 
-    weights, state = flat_adam(agent).weights, agent.act(carry.obs, None, carry.first, carry.state, torch.randn(5, 3)).state
+    weights, state = flat_adam(agent).weights, agent.act(carry.obs, None, carry.first, carry.state, torch.randn(envs, 3)).state
     storage = SimpleNamespace(whole=lambda name: name)
     evaluate = compile_evaluation(agent, weights, storage, as_rows(carry), Compiler(compile, lambda: None, True, True))
     found = evaluate(storage, carry._replace(state=state))
-    assert called == [True] and torch.equal(found[2], agent.value(carry.obs, torch.zeros(5, dtype=torch.bool), state))
+    assert called == [True] and torch.equal(found[2], agent.value(carry.obs, torch.zeros(envs, dtype=torch.bool), state))
 
 
 def test_the_state_of_a_recurrent_layer_may_have_any_strides():
