@@ -54,7 +54,7 @@ class InfoGymEnvs(GymEnvs):
         for name, values in self._values.items():
             if name in info:
                 try:
-                    values[i] = info[name]
+                    values[i] = np.asarray(info[name]).item()  # also of an array of one number
                 except (TypeError, ValueError) as error:
                     raise self._fault(i, f"info[{name!r}] is {info[name]!r:.60} at the end of an episode; info_metrics "
                                          "needs a number") from error

@@ -118,6 +118,14 @@ def test_what_is_no_number_is_a_fault(value):
             envs.step(np.zeros(1, np.int64))
 
 
+@pytest.mark.parametrize("value", ["[3.0]", "[[3]]"])
+def test_an_array_of_one_number_is_that_number(value):
+    envs = make_gym(Config(env_id=CFG.env_id, info_metrics=("is_success",), env_kwargs=(f"value={value}",)), [1])
+    envs.reset()
+    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
+    assert steps[-1].metrics["is_success"] == [3]
+
+
 @pytest.mark.parametrize(("settings", "sentence"), [
     ({"info_metrics": ["SPS"]}, "info_metrics: SPS, which the log writes itself"),
     ({"info_metrics": ["a,b"]}, "info_metrics: 'a,b'. Use printable characters"),
