@@ -122,7 +122,8 @@ class RPO(Continuous):
         cfg = super().resolved()
         if cfg.rpo_alpha is not None:
             return cfg
-        alpha = 0.01 if cfg.env_id.rpartition("-v")[0] in SMALL_ALPHA else 0.5
+        task = cfg.env_id.removeprefix("gymnasium:").partition("-v")[0]  # an id without a version is the newest one
+        alpha = 0.01 if task in SMALL_ALPHA else 0.5
         if alpha == 0.01:
             notify(f"rpo_alpha = 0.01 for {cfg.env_id}, where 0.5 is known to hurt (use --rpo-alpha to choose a value)")
         return replace(cfg, rpo_alpha=alpha)

@@ -179,7 +179,9 @@ def test_defaults_of_compact_depend_on_the_model():
 
 @pytest.mark.parametrize("env_id,alpha", [("Ant-v4", 0.01), ("Reacher-v4", 0.01), ("InvertedDoublePendulum-v4", 0.01),
                                           ("Pusher-v5", 0.01), ("Walker2d-v4", 0.5), ("Humanoid-v4", 0.5),
-                                          ("HumanoidStandup-v4", 0.5), ("Pendulum-v1", 0.5)])
+                                          ("HumanoidStandup-v4", 0.5), ("Pendulum-v1", 0.5),
+                                          ("Ant", 0.01), ("gymnasium:Hopper-v5", 0.01), ("Walker2d", 0.5),
+                                          ("my_module:Ant-v0", 0.5)])
 def test_rpo_alpha_depends_on_the_environment_and_is_reported(env_id, alpha, capsys):
     assert RPO(env_id=env_id).resolved().rpo_alpha == alpha
     assert ("rpo_alpha = 0.01" in capsys.readouterr().err) == (alpha == 0.01)

@@ -15,6 +15,7 @@ Arguments = TypeVar("Arguments")
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 AllowImport = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE", help_behavior_hint="(default: none)"),
                         tyro.conf.UseAppendAction]
+MISSED = re.compile(r"Missing value for argument [('\"]*\w|Error parsing FILE: expected str")  # a word by its place
 WRONG_NUMBER = re.compile(r"Error parsing (?P<flag>--\S+): .*(int\(\) with base 10|to float): '(?P<text>.*)'\.?$")
 
 
@@ -56,15 +57,27 @@ def check_least(args: Any, *problems: str, **least: int) -> None:
 
 
 def _in_one_sentence(kind: type[Any], words: list[str], name: str, **settings: Any) -> Any:
-    """Call tyro, with its box of several lines about a mistake as one sentence."""
-    printed = StringIO()
-    try:
-        with redirect_stderr(printed):
-            return tyro.cli(kind, args=words, prog=f"proximo {name}", **settings)
-    except SystemExit as end:
-        if not end.code:  # --help
-            raise
-    raise UsageError(f"{_sentence(printed.getvalue(), name)} `proximo {name} --help` explains it.")
+    """Call tyro, with its box of several lines about a mistake as one sentence.
+
+    tyro takes what follows an unknown flag for its values, and misses the folder. With folders before it, it names the
+    flag.
+    """
+    said = ""
+    for before in ([], ["RUN"], ["OLD", "NEW"]):
+        printed = StringIO()
+        try:
+            with redirect_stderr(printed):
+                filled = tyro.cli(kind, args=[*before, *words], prog=f"proximo {name}", **settings)
+            if not before:
+                return filled
+            said = f"Write `proximo {name} {NEEDS[name][1]}` before other flags: {name} needs {NEEDS[name][0]}."
+        except SystemExit as end:
+            if not end.code:  # --help
+                raise
+            said = _sentence(printed.getvalue(), name)
+        if not MISSED.match(said):
+            break
+    raise UsageError(f"{said} `proximo {name} --help` explains it.")
 
 
 def _sentence(box: str, name: str) -> str:
@@ -82,5 +95,6 @@ def _sentence(box: str, name: str) -> str:
     if wrong := WRONG_NUMBER.match(text := " ".join(said)):
         number = "a whole number" if "int()" in text else "a number"
         return f"{wrong['flag']} {wrong['text']:.60} is not allowed. Use {number}."
-    meant = [f" Did you mean {lines[1].split()[0]}?" for lines in others if lines[0].startswith("Perhaps you meant")]
+    meant = [f" Did you mean {lines[1].split()[0].rstrip(',')}?" for lines in others
+             if lines[0].startswith("Perhaps you meant")]
     return text.rstrip(".") + "." + "".join(meant[:1])

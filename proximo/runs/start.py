@@ -106,7 +106,7 @@ def start(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_PARTS, wron
         check_new([folder, *[run.folder for run in runs]], runs[0]._replace(folder=folder).resume_line)
         runs = with_absolute_folders(runs)
         write_start(folder, runs, sweep)
-        watchers = _watchers(runs, custom, recorder := Recorder(), [(None, None)] * len(runs))
+        watchers = _watchers(runs, custom, recorder := Recorder(cfg.overlap), [(None, None)] * len(runs))
         make_envs = announced(timed(parts.make_envs, recorder), partial(announce_start, cfg, custom), bool(members))
         training = parts._replace(make_envs=make_envs)
         return Session(folder, watchers, train_together([run.cfg for run in runs], training),
@@ -188,7 +188,7 @@ def _resume(folder: Path, changes: dict[str, Any], custom: CustomParts, held: Ex
     runs = [custom.recorded_by(run) for run in runs]
     announce_parts(before[0], runs[0])
     set_passive_openmp_wait(cfg)
-    parts, recorder = custom.parts_of_resume(runs[0]), Recorder()
+    parts, recorder = custom.parts_of_resume(runs[0]), Recorder(cfg.overlap)
     parts = parts._replace(make_envs=timed(parts.make_envs, recorder))
     runs = [run._replace(processes=processes) for run in with_absolute_folders(runs)]
     watchers = _watchers(runs, custom, recorder, [

@@ -10,9 +10,14 @@ from proximo.runs.check.value_ranges import FirstValues
 
 
 class Recorder:
-    """Records when environments were stepped, and when learning began, within one iteration."""
+    """Records when environments were stepped, and when learning began, within one iteration.
 
-    def __init__(self) -> None:
+    Args:
+        overlap: Whether environments are stepped while an update runs, so that there are no shares of the time.
+    """
+
+    def __init__(self, overlap: bool = False) -> None:
+        self._overlap = overlap
         self.environment, self.began, self.played, self.learning = 0.0, 0.0, 0.0, 0.0
         self._last = math.nan  # when `shares` was called the last time
         self.tried = False  # whether environments were made, or making them was tried
@@ -43,13 +48,13 @@ class Recorder:
         """Return the shares of the time since the last call that environments, acting and learning took; start again.
 
         Logging, checkpoints and evaluations are the rest. The values of the first call, which includes set-up, are NaN.
-        Without environments that Python steps there are none.
+        Without environments that Python steps there are none, and with --overlap.
         """
         now, last, self.first = perf_counter(), self._last, None
         environment, began, played = self.environment, self.began, self.played
         self._forget()
         self._last = now
-        if not played:
+        if not played or self._overlap:
             return {}
         seconds = {"environment": environment, "acting": played - began - environment, "learning": now - played}
         return {f"time/{part}": value / (now - last) for part, value in seconds.items()}
@@ -79,8 +84,8 @@ class TimedEnvs:
         return self._look(self._time(self._envs.receive, group))
 
     def _look(self, step: Any) -> Any:
-        if self._recorder.first is not None:
-            self._recorder.first.count(step)
+        if (first := self._recorder.first) is not None:  # with --overlap, another thread may end the first iteration
+            first.count(step)
         return step
 
     def _time(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -92,13 +97,9 @@ class TimedEnvs:
 
 
 def timed(make_envs: MakeEnvs, recorder: Recorder) -> Callable[[Any, list[int]], Any]:
-    """Return a function that makes the same environments and records their steps, and that it was called.
-
-    With --overlap, where they are stepped while the update runs, there are no shares and no steps are recorded.
-    """
+    """Return a function that makes the same environments and records their steps, and that it was called."""
     def make(cfg: Any, seeds: list[int]) -> Any:
         recorder.tried = True
-        envs = make_envs(cfg, seeds)
-        return envs if cfg.overlap else TimedEnvs(envs, recorder)
+        return TimedEnvs(make_envs(cfg, seeds), recorder)
 
     return make

@@ -22,6 +22,12 @@ from proximo.cli.main import main
     ("watch run --pick mean",
      "invalid choice 'mean' for argument '--pick'. Expected one of ('all', 'best', 'worst')."),
     ("bench file --workers", "Missing value for argument '--workers'. Expected 1 values."),
+    ("eval --pisodes 3 run", "Unrecognized options: --pisodes, 3, run. Did you mean --episodes?"),
+    ("compare --moon 1 old new", "Unrecognized options: --moon, 1, old, new."),
+    ("pull --moon a b", "Unrecognized options: --moon, a, b."),
+    ("bench --framework jax file", "Write `proximo bench FILE` before other flags: bench needs a benchmark file, or --status DIR."),
+    ("tune --compile file", "Write `proximo tune FILE` before other flags: tune needs a search file."),
+    ("card run --best-of 3", "Unrecognized options: --best-of, 3. Did you mean --best?"),
 ])
 def test_a_mistake_is_one_sentence(words, said, encoding, monkeypatch, capsys):
     """tyro prints a box of several lines."""

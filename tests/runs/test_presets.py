@@ -13,6 +13,7 @@ from proximo.cli.main import main
 from proximo.errors import UsageError
 from proximo.facts import facts
 from proximo.problems import config_problems
+from proximo.runs.logs.announce import announce_preset
 from proximo.runs.presets import named_preset, presets
 from proximo.runs.settings.resolve import with_changes
 
@@ -102,3 +103,9 @@ def test_list_presets_names_each_with_its_source(capsys):
     assert main(["list", "presets"]) == 0
     said = capsys.readouterr().out
     assert all(f"\n{one.env_id}  ({one.variant})" in f"\n{said}" and one.source in said for one in presets().values())
+
+
+def test_the_message_names_a_preset_whose_values_were_all_given(capsys):
+    """Such as the number of steps of Hopper, the only value of its preset."""
+    announce_preset(presets()["Hopper-v5"], presets()["Hopper-v5"].values.keys())
+    assert "Using the preset Hopper-v5 of ppo_continuous_action. Source: " in capsys.readouterr().err

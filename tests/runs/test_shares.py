@@ -64,6 +64,14 @@ def test_a_run_logs_its_shares(tmp_path):
         assert all(0 < float(value) < 1 for value in line.values()) and sum(map(float, line.values())) <= 1
 
 
+def test_overlapping_parts_have_no_shares(tmp_path):
+    """docs/rollouts.md: rollouts and updates happen at the same time. A resume has none either."""
+    assert train(tmp_path / "run", "--total-timesteps", 96, "--overlap") == 0
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "160"]) == 0
+    text = (tmp_path / "run" / "metrics.csv").read_text()
+    assert text.count("\n") == 6 and "losses/lag_kl" in text and "time/" not in text
+
+
 class Slow:
     """Environments whose step takes 5 ms longer."""
 

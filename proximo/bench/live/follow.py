@@ -14,7 +14,8 @@ from proximo.models.curves import WINDOW, rolling_mean
 
 POINTS = 1000  # of the curve of one run
 MOST_POINTS = 20_000  # of one curve over all runs that are found at once; curves of earlier ones stay as they are
-MOST_COLUMNS = 40
+MOST_COLUMNS = 40  # of more, those of training are kept, which warnings and shares of the time are about
+OF_TRAINING = ("losses/", "time/", "charts/SPS", "charts/learning_rate", "eval/return_")
 NEWEST = 8  # episodes that are kept as they are
 RECENT = 20  # lines of metrics.csv that a warning looks at
 LEFT_OUT = r"iteration|global_step|seconds|charts/(avg_)?episodic_(return|length)(-.*)?"  # episodes.csv says it better
@@ -77,7 +78,9 @@ class Curves:
         rows, again = self._metrics.read()
         names = self._metrics.names
         if again:
-            self.names = [name for name in names if not re.fullmatch(LEFT_OUT, name)][:MOST_COLUMNS]
+            shown = [name for name in names if not re.fullmatch(LEFT_OUT, name)]
+            kept = sorted(shown, key=lambda name: not name.startswith(OF_TRAINING))[:MOST_COLUMNS]
+            self.names = [name for name in shown if name in kept]
             self.metrics.clear(2 + len(self.names))
             self.first.clear()
             self.recent.clear()

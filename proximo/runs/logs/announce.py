@@ -60,7 +60,7 @@ def announced(make_envs: MakeEnvs, announce: Callable[[VecEnv], None], together:
 def announce_preset(preset: Preset, given: Collection[str]) -> None:
     """Log which preset is used, and what it sets besides the fields that were given."""
     settings = [text for text in preset.settings if text.partition("=")[0] not in given]
-    notify(f"Using the preset {preset.env_id} of {preset.variant}: {', '.join(settings)}. "
+    notify(f"Using the preset {preset.env_id} of {preset.variant}{': ' if settings else ''}{', '.join(settings)}. "
            f"Source: {preset.source}. --preset none uses the defaults of a variant instead.")
 
 

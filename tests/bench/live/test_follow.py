@@ -117,3 +117,15 @@ def test_damaged_lines_are_passed_over(tmp_path):
 
 def test_many_runs_have_fewer_points():
     assert [points_of_each(runs) for runs in (0, 1, 20, 100, 10_000)] == [1000, 1000, 1000, 200, 20]
+
+
+def test_many_metrics_of_a_program_leave_room_for_those_of_training(tmp_path):
+    """A run with more info_metrics than a page shows: losses, speed and shares of the time are still read for warnings."""
+    own, others = ["charts/SPS", *(f"charts/energy_{k}" for k in range(60))], ["losses/approx_kl", "time/acting"]
+    names = ["iteration", "global_step", "seconds", *own, *others, "user/level"]
+    (tmp_path / "metrics.csv").write_text(",".join(names) + "\n" + ",".join(map(str, range(len(names)))) + "\n")
+    curves = Curves(tmp_path)
+    curves.read_all()
+    assert len(curves.names) == 40 and curves.names == [name for name in names if name in curves.names]
+    assert {name: curves.last(name) for name in ("charts/SPS", *others)} == {
+        "charts/SPS": 3, "losses/approx_kl": 64, "time/acting": 65}
