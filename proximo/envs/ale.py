@@ -188,7 +188,11 @@ class AleGame:
         return system, np.array([self._seed, self._games, self._lives, self._played, self._drawn])
 
     def load(self, system: np.ndarray, counts: np.ndarray) -> None:
-        """Continue from what state() returned. The caller restores the stack."""
+        """Continue from what state() returned. The caller restores the stack.
+
+        An emulator that has not played a frame yet continues some games otherwise (Qbert, Tetris).
+        """
+        self._ale.act(NOOP)
         self._ale.restoreSystemState(self._restored(system.tobytes()))
         self._seed, self._games, self._lives, *sticky = (int(count) for count in counts)
         self._played, self._drawn = sticky or (NOOP, 0)  # absent in checkpoints of version 0.1

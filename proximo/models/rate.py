@@ -190,7 +190,8 @@ def _play_game(envs: VecEnv, first: Act, second: Act) -> tuple[float, float]:
             warn_once(f"A game has not ended within {played:,} steps. Rating waits for its end: a game that may never "
                       "end needs a time limit.")
         if step.first.any() and len(returns) < 2:
-            raise EnvError("the game ended for only one of its two players")
+            raise EnvError("a player of the game began an episode before both had ended one. Only games can be rated "
+                           "in which both players begin together and do not come back after their end")
     return returns[0], returns[1]
 
 

@@ -215,6 +215,22 @@ def test_state_continues_exactly_in_other_environments():
     assert one.first.shape == (16,) and envs.state()["counts"].tolist() == others.state()["counts"].tolist()
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_emulator_that_has_played_no_frame_continues_exactly(begun):
+    """In Qbert, it continued with other pictures and another memory."""
+    cfg = Atari(env_id="QbertNoFrameskip-v4", noop_max=0, fire_reset=False)
+    envs, others, rng = AleEnvs(cfg, [1]), AleEnvs(cfg, [2]), np.random.default_rng(0)
+    envs.reset()
+    for _ in range(20):
+        envs.step(rng.integers(0, 6, 1))
+    if begun:
+        others.reset()
+    others.load(envs.state())
+    for _ in range(20):
+        action = rng.integers(0, 6, 1)
+        assert np.array_equal(envs.step(action).obs, others.step(action).obs)
+
+
 def test_worker_processes_play_the_same_games():
     """Steps and states of two processes are equal to those of one."""
     envs, workers = make_atari(Atari(), [1, 2]), make_atari(Atari(env_workers=2), [1, 2])

@@ -9,8 +9,9 @@ import torch
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from proximo.config import Config
+from proximo.envs.parallel_env import ParallelGames
 from proximo.envs.pettingzoo import make_pettingzoo
-from proximo.errors import FilesError, UsageError
+from proximo.errors import EnvError, FilesError, UsageError
 from proximo.models.model import Model
 from proximo.models.rate import (
     Contestant,
@@ -25,6 +26,7 @@ from proximo.models.rate import (
 from proximo.protocols import Episode, Spec, Step
 from proximo.variants import SelfPlay
 from tests.support.full_disk import bytes_below, full_disk
+from tests.support.games import Corridor
 from tests.support.models import random_model
 
 pytest.importorskip("openskill")
@@ -233,6 +235,14 @@ def test_a_game_that_does_not_end_is_said(monkeypatch):
     act = random_player(Discrete(2)).act
     assert play_selfplay(lambda seeds: Long(np.asarray), 2)(act, act, 1) == (-1.0, 1.0)
     assert told == ["A game has not ended within 3 steps. Rating waits for its end: a game that may never end needs a time limit."]
+
+
+def test_a_player_that_joins_later_is_named_as_the_cause():
+    """The game goes on when it joins."""
+    act = random_player(Discrete(3)).act
+    play = play_selfplay(lambda seeds: ParallelGames(partial(Corridor, agents=2, size=99, late=3), seeds), 2)
+    with pytest.raises(EnvError, match="both players begin together and do not come back"):
+        play(act, act, 1)
 
 
 @pytest.mark.filterwarnings("ignore")
