@@ -33,7 +33,7 @@ from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
-from proximo.on_torch.value_norm import find_critics, with_normalized_values
+from proximo.on_torch.value_norm import find_critics
 from proximo.part_checks import call_loss, check_loss, check_value_norm
 from proximo.processes import World
 from proximo.protocols import Agent, LossFn, MakeAgent, MakeEnvs, Spec, VecEnv
@@ -133,7 +133,6 @@ def make_learner(cfg: Config, world: World, agent: Any, adam: Adam, storage: Sto
     names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, storage.device)
     reduce_sum = all_reduce_sum(world)
     check_value_norm(len(find_critics(agent)), cfg)
-    loss_fn = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
     gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
