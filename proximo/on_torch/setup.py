@@ -9,6 +9,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
+from proximo.envs.calls import groups_of
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds, has_envs
@@ -171,7 +172,7 @@ def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, agent: Agent, carry:
 
 def check_groups(envs: VecEnv, cfg: Config) -> None:
     """Raise UsageError if the environments cannot be stepped in groups."""
-    if getattr(envs, "groups", 1) != cfg.env_groups:
+    if groups_of(envs) != cfg.env_groups:
         raise UsageError(f"env_groups={cfg.env_groups} needs environments that step in groups (GroupedVecEnv in "
                          "proximo/protocols.py), and these do not. Leave --env-groups out.")
 

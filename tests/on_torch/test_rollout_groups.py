@@ -8,6 +8,7 @@ import torch
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.custom.suite import make_complete
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
@@ -189,3 +190,27 @@ def test_environments_of_ones_own_that_cannot_take_turns_are_refused():
     with pytest.raises(Exception, match="env_groups=2 needs environments that step in groups"):
         set_up(configuration(2), lambda cfg, seeds: make_gym(replace(cfg, env_workers=0, env_groups=1), seeds), assemble,
                ppo_loss, None)
+
+
+class Around:
+    """The wrapper of docs/demonstrations.md and others: it has a step of its own, and hands on everything else."""
+
+    def __init__(self, envs):
+        self.envs = envs
+
+    def __getattr__(self, name):
+        return getattr(self.envs, name)
+
+    def step(self, action):
+        return self.envs.step(action)._replace(reward=np.ones(N, np.float32))
+
+
+def test_a_wrapper_whose_step_would_not_be_called_is_refused():
+    """The rewards of a discriminator, and the costs of a constraint, were left out without a word."""
+    def make_envs(cfg, seeds):
+        return Around(Turns(cfg, seeds))
+
+    with pytest.raises(Exception, match="env_groups=3 needs environments that step in groups"):
+        set_up(configuration(3), make_envs, assemble, ppo_loss, None)
+    assert make_complete(make_envs, configuration(3), range(N)).groups == 1
+    assert make_complete(Turns, configuration(3), range(N)).groups == 3
