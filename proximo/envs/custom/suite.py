@@ -56,7 +56,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
             " Add them: docs/batched-environments.md says what they are.")
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          f"(proximo/protocols.py).{advice}")
-    if problems := list(problems_of_envs(envs, len(seeds), getattr(cfg, "info_metrics", ()))):
+    if problems := list(problems_of_envs(envs, len(seeds), cfg)):
         envs.close()
         raise UsageError("\n".join(problems))
     checked = CheckedEnvs(envs, stored_dtype(envs.obs_dtype, getattr(cfg, "framework", "torch")))
