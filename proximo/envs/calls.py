@@ -50,6 +50,16 @@ def call_envs(envs: VecEnv, name: str, /, *arguments: Any, **options: Any) -> li
     return list(found)
 
 
+def groups_of(envs: VecEnv) -> int:
+    """Return in how many groups environments take turns (GroupedVecEnv); 1 if they do not.
+
+    An object around others, which has a step() of its own and hands on everything else by __getattr__, has one group:
+    what its step() does would be left out.
+    """
+    hands_on = hasattr(type(envs), "step") and not hasattr(type(envs), "receive")
+    return 1 if hands_on else int(getattr(envs, "groups", 1))
+
+
 def refuse_call(name: str, /, *arguments: Any, **options: Any) -> list[Any]:
     """Raise UsageError: with `overlap`, the environments play the next rollout while callbacks run."""
     raise UsageError(f"call_envs({name!r}) is not available with overlap=True, which plays the next rollout meanwhile. "

@@ -47,11 +47,8 @@ class NoMemory(nn.Module):
 
 
 class SharedAgent(nn.Module):
-    """One trunk under policy and value (detail 13), optionally followed by a recurrent layer (details 32-36).
-
-    The trunk is expensive, so `act` returns log-probability and value instead of computing them again after the
-    rollout. With a recurrent layer, leading axes are (N,) for one step and (T, n) for a sequence.
-    """
+    """One trunk under policy and value (detail 13), optionally followed by a recurrent layer (details 32-36): (N,) are
+    leading axes of a step, (T, n) of a sequence. The trunk is expensive, so `act` returns what it has computed."""
 
     evaluates_later = False
 

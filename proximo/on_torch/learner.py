@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from proximo.config import Config
+from proximo.on_torch.value_norm import with_normalized_values
 from proximo.part_checks import check_rows
 from proximo.types import Batch, Coefficients, LossInputs, Minibatches, Rollout
 
@@ -63,6 +64,8 @@ def apply_gradient(adam: Adam, gradient: Tensor, learning_rate: Tensor, eps: flo
 
 def make_gradient(agent: Any, loss_fn: Callable[..., Any], cfg: Config) -> Callable[..., tuple[Tensor, Tensor]]:
     """Make the function (batch, minibatch, coefficients) -> (gradient (P,), statistics of the loss (k,))."""
+    loss_fn = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
+
     @torch.enable_grad()  # environments and callbacks may have switched gradients off
     def compute_gradient(batch: Batch, minibatch: Minibatches, coefficients: Coefficients) -> tuple[Tensor, Tensor]:
         rows = select_minibatch(batch, minibatch.index, agent.recurrent)

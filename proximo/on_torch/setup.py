@@ -9,6 +9,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
+from proximo.envs.calls import groups_of
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, Statistics, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds, has_envs
@@ -33,7 +34,7 @@ from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected, Storage, collect, make_policy
 from proximo.on_torch.rollout_groups import GroupedStorage, collect_in_groups
 from proximo.on_torch.snapshot import restore
-from proximo.on_torch.value_norm import find_critics, with_normalized_values
+from proximo.on_torch.value_norm import find_critics
 from proximo.part_checks import call_loss, check_loss, check_value_norm
 from proximo.processes import World
 from proximo.protocols import Agent, LossFn, MakeAgent, MakeEnvs, Spec, VecEnv
@@ -133,7 +134,6 @@ def make_learner(cfg: Config, world: World, agent: Any, adam: Adam, storage: Sto
     names = statistic_names(with_network(loss_fn, agent, storage, cfg), cfg, agent.recurrent, storage.device)
     reduce_sum = all_reduce_sum(world)
     check_value_norm(len(find_critics(agent)), cfg)
-    loss_fn = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
     gradient = make_gradient(agent, with_names(loss_fn, names), cfg)
 
     def apply(flat: torch.Tensor, learning_rate: torch.Tensor) -> torch.Tensor:
@@ -172,7 +172,7 @@ def make_storage(cfg: Config, envs: VecEnv, obs_dtype: Any, agent: Agent, carry:
 
 def check_groups(envs: VecEnv, cfg: Config) -> None:
     """Raise UsageError if the environments cannot be stepped in groups."""
-    if getattr(envs, "groups", 1) != cfg.env_groups:
+    if groups_of(envs) != cfg.env_groups:
         raise UsageError(f"env_groups={cfg.env_groups} needs environments that step in groups (GroupedVecEnv in "
                          "proximo/protocols.py), and these do not. Leave --env-groups out.")
 

@@ -45,12 +45,12 @@ def find_critics(agent: nn.Module) -> list[NormalizedCritic]:
 
 def with_normalized_values(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loss function that gets normalised values and returns, so that they are also clipped as such."""
-    def loss(batch: LossInputs, cfg: Config) -> Any:
+    def normalized_loss(batch: LossInputs, cfg: Config) -> Any:
         normalize = find_critics(batch.agent)[0].normalize
         return loss_fn(batch._replace(value=normalize(batch.value), old_value=normalize(batch.old_value),
                                       ret=normalize(batch.ret)), cfg)
 
-    return loss
+    return normalized_loss
 
 
 @torch.no_grad()

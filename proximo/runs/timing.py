@@ -5,6 +5,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from proximo.envs.calls import groups_of
 from proximo.protocols import MakeEnvs
 from proximo.runs.check.value_ranges import FirstValues
 
@@ -72,6 +73,11 @@ class TimedEnvs:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._envs, name)
+
+    @property
+    def groups(self) -> int:
+        """See GroupedVecEnv.groups."""
+        return groups_of(self._envs)
 
     def step(self, action: Any) -> Any:
         return self._look(self._time(self._envs.step, action))

@@ -543,3 +543,24 @@ def test_a_dict_that_does_not_fit_its_space_is_refused(given, said):
     changed = type("Changed", (Asymmetric,), {"observation": lambda self, state, rng: given})
     with pytest.raises(UsageError, match=said):
         func_env.from_func_env(changed(), 5)(CFG, [1, 2]).reset()
+
+
+def test_a_step_around_the_compiled_function_is_refused():
+    """The compiled function does not call it: the rewards of the environments were learned without a word."""
+    class Doubled:
+        def __init__(self, envs):
+            self.envs = envs
+
+        def __getattr__(self, name):
+            return getattr(self.envs, name)
+
+        def step(self, action):
+            step = self.envs.step(action)
+            return step._replace(reward=2 * step.reward)
+
+    def make_envs(cfg, seeds):
+        return Doubled(func_env.from_func_env(Walk(), 30)(cfg, seeds))
+
+    with pytest.raises(UsageError, match=r"make_envs returned Doubled with a step\(\) of its own, around environments in JAX"):
+        next(proximo.iterations("ppo", make_envs=make_envs, env_id="Walk-v0", framework="jax", **TOLD))
+    assert next(proximo.iterations("ppo", make_envs=make_envs, env_id="Walk-v0", **TOLD)).iteration == 1

@@ -75,6 +75,14 @@ def test_what_is_not_finite_is_not_kept(change):
     assert all(x.isfinite().all() for x in states[0].adam[:4])
 
 
+def test_values_are_normalised_in_a_step_of_a_program():
+    """With norm_value, the step of the page learned values and clipped them in the scale of the rewards."""
+    fields = FIELDS | {"norm_value": True, "total_timesteps": 128}
+    for ours, programs in zip(proximo.iterations("ppo", **fields), proximo.iterations("ppo", set_up=with_apply(adam), **fields)):
+        assert ours.stats == programs.stats
+        assert all(np.array_equal(x, programs.weights()[name]) for name, x in ours.weights().items())
+
+
 def norm_is_the_rate(framework):
     """A set_up whose `apply` is Adam, and returns the learning rate that it got in the place of the norm."""
     if framework == "torch":

@@ -1,6 +1,7 @@
 """Groups of environments that take turns: against the plain rollout, a definition, and runs with other timing."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 
 from proximo.cli.main import main
 from proximo.config import Config
+from proximo.envs.calls import groups_of
+from proximo.envs.custom.suite import make_complete
 from proximo.envs.episodes import finished_episodes
 from proximo.envs.gym import make_gym
 from proximo.on_torch.assemble import assemble
@@ -16,6 +19,7 @@ from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.rollout_groups import collect_in_groups
 from proximo.on_torch.setup import set_up
 from proximo.problems import config_problems
+from proximo.runs.timing import Recorder, timed
 from proximo.variants import SelfPlay
 from tests.support.runs import CrashError, at_iteration, crash, same_logs, same_weights, train
 
@@ -189,3 +193,29 @@ def test_environments_of_ones_own_that_cannot_take_turns_are_refused():
     with pytest.raises(Exception, match="env_groups=2 needs environments that step in groups"):
         set_up(configuration(2), lambda cfg, seeds: make_gym(replace(cfg, env_workers=0, env_groups=1), seeds), assemble,
                ppo_loss, None)
+
+
+class Around:
+    """The wrapper of docs/demonstrations.md and others: it has a step of its own, and hands on everything else."""
+
+    def __init__(self, envs):
+        self.envs = envs
+
+    def __getattr__(self, name):
+        return getattr(self.envs, name)
+
+    def step(self, action):
+        return self.envs.step(action)._replace(reward=np.ones(N, np.float32))
+
+
+def test_a_wrapper_whose_step_would_not_be_called_is_refused():
+    """The rewards of a discriminator, and the costs of a constraint, were left out without a word."""
+    def make_envs(cfg, seeds):
+        return Around(Turns(cfg, seeds))
+
+    with pytest.raises(Exception, match="env_groups=3 needs environments that step in groups"):
+        set_up(configuration(3), make_envs, assemble, ppo_loss, None)
+    for make in (partial(make_complete, make_envs), timed(make_envs, Recorder())):
+        assert groups_of(make(configuration(3), range(N))) == 1
+    for make in (partial(make_complete, Turns), timed(Turns, Recorder())):
+        assert groups_of(make(configuration(3), range(N))) == 3

@@ -14,7 +14,6 @@ from proximo.on_torch.learner import (
 )
 from proximo.on_torch.loss import ppo_loss
 from proximo.on_torch.setup import statistic_names
-from proximo.on_torch.value_norm import with_normalized_values
 from proximo.types import Coefficients, Minibatches
 
 
@@ -27,7 +26,6 @@ def make_learner(agent, cfg, loss_fn=ppo_loss, all_reduce_sum=lambda x: x):
         return apply_gradient(adam, gradient, learning_rate, cfg.adam_eps, cfg.max_grad_norm)
 
     names = statistic_names(loss_fn, cfg, agent.recurrent, torch.device("cpu"))
-    loss_fn = with_normalized_values(loss_fn) if cfg.norm_value else loss_fn
     step = make_step(make_gradient(agent, loss_fn, cfg), apply, all_reduce_sum)
     return adam, Learner(step=step, names=names, all_reduce_sum=all_reduce_sum, scale=adam.scale)
 

@@ -15,14 +15,15 @@ from proximo.protocols import Play, VecEnv
 ARRAYS = ("numpy", "torch", "jax")
 
 
-def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Iterator[str]:
+def problems_of_envs(envs: VecEnv, number: int, cfg: Any) -> Iterator[str]:
     """Yield a sentence for every attribute that is wrong.
 
     Args:
         envs: The custom environments.
         number: How many there have to be.
-        metrics: The names that --info-metrics asks for.
+        cfg: Its `framework`, and the names that `info_metrics` asks for, are read.
     """
+    metrics: Collection[str] = getattr(cfg, "info_metrics", ())
     made = f"make_envs returned {type(envs).__name__} with"
     if envs.num_envs != number:
         yield f"{made} num_envs={envs.num_envs!r:.60}, and not one environment (or one player) for each of the seeds " \
@@ -34,6 +35,9 @@ def problems_of_envs(envs: VecEnv, number: int, metrics: Collection[str]) -> Ite
     elif envs.play != "host" and not hasattr(envs, "pure"):
         yield f"{made} play={envs.play!r} and without `pure`, its functions for JAX. Use play='host', or PureVec of " \
               "proximo/envs/pure.py."
+    elif envs.play != "host" and getattr(cfg, "framework", "torch") == "jax" and _hands_on_play(envs):
+        yield f"{made} a step() of its own, around environments in JAX that run inside the compiled function: it " \
+              "would not be called. Compute what it changes in their own functions, or use framework=torch."
     if not _is_shape(envs.obs_shape):
         yield f"{made} obs_shape={envs.obs_shape!r:.60}. Use a tuple of whole numbers: the shape of one observation."
     if not is_numpy_dtype(envs.obs_dtype):
@@ -63,6 +67,11 @@ def one_for_all(made: Any) -> str:
                 "len(seeds)). For a single environment, make_envs is not needed: give its class "
                 "(docs/add-an-environment.md).")
     return ""
+
+
+def _hands_on_play(envs: VecEnv) -> bool:
+    """Return whether an object that steps others by its own step() has `play` from them, by __getattr__."""
+    return hasattr(type(envs), "step") and not (hasattr(type(envs), "play") or "play" in getattr(envs, "__dict__", ()))
 
 
 def _is_shape(given: Any) -> bool:

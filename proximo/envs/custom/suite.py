@@ -9,6 +9,7 @@ import numpy as np
 
 from proximo.envs.arrays.joint_actions import action_shape
 from proximo.envs.arrays.masks import mask_parts
+from proximo.envs.calls import groups_of
 from proximo.envs.custom.attributes import one_for_all, problems_of_envs
 from proximo.envs.custom.pure import CheckedPure, naming_environment, state_difference
 from proximo.envs.custom.rules import check_ends, check_fillers
@@ -55,7 +56,7 @@ def make_complete(make_envs: Callable[..., Any], cfg: Any, seeds: Sequence[int])
             " Add them: docs/batched-environments.md says what they are.")
         raise UsageError(f"make_envs returned {type(envs).__name__}, which lacks {', '.join(missing)} of VecEnv "
                          f"(proximo/protocols.py).{advice}")
-    if problems := list(problems_of_envs(envs, len(seeds), getattr(cfg, "info_metrics", ()))):
+    if problems := list(problems_of_envs(envs, len(seeds), cfg)):
         envs.close()
         raise UsageError("\n".join(problems))
     checked = CheckedEnvs(envs, stored_dtype(envs.obs_dtype, getattr(cfg, "framework", "torch")))
@@ -155,6 +156,11 @@ class CheckedEnvs:
     def close(self) -> None:
         """See VecEnv.close. A fault is a warning."""
         close_env(self._envs, self._name)
+
+    @property
+    def groups(self) -> int:
+        """See GroupedVecEnv.groups."""
+        return groups_of(self._envs)
 
     def send(self, group: int, action: Array) -> None:
         with self._naming("send"):
