@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
+from proximo.envs.custom.pure import CheckedPure
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds
@@ -71,7 +72,7 @@ def set_up(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, loss_fn: Cal
             check_memory(own, normalizer.spec, envs.num_envs)
         announce_images(normalizer.spec, cfg)
         agent = make_agent(normalizer.spec, own)
-        learner = make_learner(own, agent, loss_fn, ranks.size, change_learner, fills=envs.play != "inside")
+        learner = make_learner(own, agent, loss_fn, ranks.size, change_learner, fills=may_fill(envs))
         player = make_player(ranks, envs, normalizer, learner, seeded_envs)
         if not player.keeps_state:
             announce_rebuilds(cfg, ranks.processes)
@@ -98,6 +99,11 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
         own = share_of(cfg, ranks.size)
         envs = make_envs(own, env_seeds(cfg.seed, own.num_envs, iteration))
     return envs
+
+
+def may_fill(envs: VecEnv) -> bool:
+    """Return whether rows of environments may be fillers; Proximo's own inside the compiled function have none."""
+    return envs.play != "inside" or isinstance(envs.pure, CheckedPure)  # type: ignore[attr-defined]
 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1,
@@ -168,7 +174,8 @@ def make_inside_player(cfg: Config, make_envs: MakeEnvs, make_agent: MakeAgent, 
         normalizer = make_normalizer(cfg, envs)
         if jax.default_backend() == "cpu":
             check_memory(cfg, normalizer.spec, envs.num_envs, runs=at_once)
-        learner = make_learner(cfg, make_agent(normalizer.spec, cfg), loss_fn, change=change_learner)
+        agent = make_agent(normalizer.spec, cfg)
+        learner = make_learner(cfg, agent, loss_fn, change=change_learner, fills=may_fill(envs))
         return InsidePlayer(envs, normalizer, learner)
     except BaseException:
         envs.close()

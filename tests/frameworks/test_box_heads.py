@@ -101,6 +101,14 @@ def test_the_entropy_of_squashed_actions_is_their_integral_for_every_deviation(f
     assert abs(error).max() < limit and abs(np.gradient(error, mean)).max() < 2 * limit
 
 
+def test_the_entropy_of_squashed_actions_far_from_the_middle_is_finite_and_the_same_at_both_bounds(framework):
+    """Of means of 1,000 and -1,000, whose exp overflows: log(4 e^-2|u| (high - low) / 2) plus that of the normal."""
+    dist = distribution(make_agent(framework, {"distribution": "squashed"}), np.zeros((2, 3))).raw
+    dist = dist._replace(gaussian=dist.gaussian._replace(mean=framework.to_array(np.array([[1000.0], [-1000.0]]))))
+    expected = 0.5 * np.log(2 * np.pi * np.e) + np.log(2.5) + np.log(2) - 2000
+    np.testing.assert_allclose(framework.to_numpy(dist.entropy()), expected, rtol=1e-9)
+
+
 def test_beta_equals_scipy(framework):
     """Log-density, entropy and mode; samples for a range of parameters by Kolmogorov-Smirnov tests."""
     agent = make_agent(framework, {"distribution": "beta"}, BOX)

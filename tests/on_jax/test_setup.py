@@ -11,14 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+import proximo
 from proximo.catalog import parts_of
 from proximo.config import Config
+from proximo.envs.pure import PureVec
 from proximo.errors import UsageError
 from proximo.on_jax.learner import compute_gradient
 from proximo.on_jax.pure_training import make_training
 from proximo.on_jax.setup import set_up
 from proximo.on_jax.train import train
+from proximo.protocols import Episode, Step
 
 _, make_envs, make_agent, *_ = parts_of("ppo", "jax")
 SMALL = Config(framework="jax", engine="jax", num_envs=4, num_steps=16, total_timesteps=192, num_minibatches=2, update_epochs=2,
@@ -96,6 +100,43 @@ def test_pure_functions_take_the_same_change():
     after, _ = jax.jit(training.step)(state)
     for name, x in state.adam.weights.items():
         np.testing.assert_allclose(after.adam.weights[name], x + 4, atol=1e-5)
+
+
+class Alternating:
+    """Episodes of one step, reset one step late: every second row of every environment is a filler."""
+
+    obs_shape, obs_dtype, action_space = (1,), np.dtype(np.float32), spaces.Discrete(2)
+    observation_space, players, metric_names = spaces.Box(-1, 1, (1,)), (), ()
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+
+    def reset(self, key):
+        return jnp.zeros((), bool), self.made(jnp.zeros((), bool), jnp.zeros(self.num_envs), begins=True)
+
+    def step(self, filler, action):
+        return ~filler, self.made(filler, jnp.where(filler, 0.0, action.astype(jnp.float32)))
+
+    def made(self, filler, reward, begins=False):
+        filler, no = jnp.full(self.num_envs, filler), jnp.zeros(self.num_envs, bool)
+        over = no if begins else ~filler
+        return Step(obs=jnp.ones((self.num_envs, 1)), first=filler | begins, mask=None, reward=reward, terminated=over, truncated=no,
+                    final_obs=None, valid=~filler, episode=Episode(over, reward, jnp.ones(self.num_envs, jnp.int32)), metrics={})
+
+
+def test_minibatches_of_filler_rows_are_left_out_inside_the_compiled_function():
+    """Environments of a program, in minibatches of one row, of which half are fillers; run by the loop and as pure functions."""
+    fields = {"num_envs": 4, "num_steps": 4, "num_minibatches": 16, "update_epochs": 3, "norm_adv": "none", "hidden_sizes": (8,),
+              "total_timesteps": 32}
+
+    def make_alternating(cfg, seeds):
+        return PureVec(Alternating(len(seeds)), seeds[0])
+
+    for it in proximo.iterations("ppo", make_envs=make_alternating, env_id="Alternating-v0", framework="jax", **fields):
+        assert it.steps == it.iteration * 8 and it.snapshot()["adam"][".step"] == it.iteration * 3 * 8
+    training = make_training(Config(framework="jax", **fields), make_alternating, make_agent)
+    state, _ = jax.jit(training.step)(training.init(jax.random.key(1)))
+    assert state.adam.step == 3 * 8
 
 
 @pytest.mark.parametrize(("change", "said"), [

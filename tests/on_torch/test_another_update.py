@@ -115,6 +115,21 @@ def test_a_norm_of_another_kind_is_told(norm, said):
         next(proximo.iterations("ppo", set_up=with_apply(lambda *_: norm), **FIELDS))
 
 
+def test_statistics_without_a_name_are_told():
+    """The last one would be logged as the norm of the gradient."""
+    def set_up_with_one_more(*arguments):
+        setup = set_up(*arguments)
+
+        def step(*given):
+            stats, norm = setup.learner.step(*given)
+            return torch.cat([stats, torch.full((1,), 7.0)]), norm
+
+        return setup._replace(learner=setup.learner._replace(step=step))
+
+    with pytest.raises(UsageError, match=r"The step of set_up returns 7 statistics, and learner.names has 6: value_loss, .*\. Add a"):
+        next(proximo.iterations("ppo", set_up=set_up_with_one_more, **FIELDS))
+
+
 def new_advantages(framework):
     """The set_up of the page that estimates advantages again in each epoch."""
     loop, page = f"on_{framework}.setup", {"__name__": "page"}

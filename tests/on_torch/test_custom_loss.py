@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import proximo
+from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
 from proximo.on_torch.loss import ppo_loss
 from tests.support.probes import Masked
@@ -94,3 +95,17 @@ def test_before_training_every_action_is_allowed_and_buffers_stay():
                             total_timesteps=64, threads=1))
     entropy, mask, logprob, counted = seen[0]
     assert mask.all() and torch.isfinite(entropy).all() and torch.isfinite(logprob).all() and counted == 0
+
+
+@pytest.mark.parametrize("change", [lambda stats: dict(reversed(stats.items())), lambda stats: stats | {"more": stats["entropy"]}])
+def test_statistics_that_change_their_names_or_order_are_told(change):
+    """They are averaged by their places: the numbers of one would be logged under the name of another."""
+    calls = []
+
+    def loss(batch, cfg):
+        calls.append(1)
+        found, stats = ppo_loss(batch, cfg)
+        return found, stats if len(calls) < 5 else change(stats)
+
+    with pytest.raises(UsageError, match=r"returns the statistics .*, and at first value_loss, .*\. Return the same names in the same order"):
+        list(proximo.iterations("ppo", **FIELDS, loss_fn=loss))

@@ -3,6 +3,7 @@
 import queue
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -101,6 +102,17 @@ def test_a_lost_process_is_named_where_messages_cannot_skip_waiting(connect, mon
 def test_nobody_is_named_where_all_live_and_wait(connect):
     """As between two machines whose connection broke off, while both reach the first."""
     assert ask(*connect(3)) == [[]] * 3
+
+
+def test_nobody_is_lost_before_a_collective_has_failed(connect, monkeypatch):
+    """Processes work for longer than PEER_TIMEOUT between two collectives; one that is stopped meanwhile may continue."""
+    monkeypatch.setattr(presence_module, "PEER_TIMEOUT", 0.3)
+    every = connect(3)
+    stop(every[2])
+    time.sleep(1)
+    with waiting(every[1]):
+        time.sleep(1)
+    assert not any(presence.has_lost for presence in every)
 
 
 def test_strangers_who_connect_are_ignored():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from proximo.on_torch.setup import set_up
 from proximo.problems import config_problems
 from proximo.runs.timing import Recorder, timed
 from proximo.variants import SelfPlay
+from tests.support.probes import Probe
 from tests.support.runs import CrashError, at_iteration, crash, same_logs, same_weights, train
 
 T, N, G = 24, 6, 3
@@ -82,8 +84,23 @@ def play(cfg, make_envs):
     return played, setup
 
 
+class UnevenCuts(Probe):
+    """A time limit ends episodes after 2 to 5 steps, in different steps of each environment."""
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        self.length = 2 + int(self.np_random.integers(4))
+        return answer
+
+    def step(self, action):
+        obs, reward, over, _, info = super().step(action)
+        return obs, reward, False, over, info
+
+
+gymnasium.register("UnevenCuts-v0", UnevenCuts)
 PROBE = "tests.support.probes:{}-v0"
 KINDS = {
+    "cut": {"env_id": f"{__name__}:UnevenCuts-v0"},
     "truncated": {"env_id": PROBE.format("Irregular")}, "shared": {"env_id": PROBE.format("Irregular"), "shared_network": True},
     "lstm": {"env_id": PROBE.format("Irregular"), "recurrent": "lstm"},
     "masked next-step": {"env_id": PROBE.format("Masked"), "autoreset": "next-step"},

@@ -30,6 +30,7 @@ def test_worker_processes_are_counted_for_each_process_and_games_stay_whole():
     fitted = fit_to_processes(Config(num_envs=12, env_workers=6), 3)
     assert fitted.env_workers == 4
     check_shares(fitted, 3, "processes")
+    assert fit_to_processes(Config(num_envs=18, env_workers=4, env_groups=2), 3).env_workers == 2, "as many for each group"
     assert [fit_to_processes(SelfPlay(num_envs=30), processes).num_envs for processes in (2, 4, 16)] == [30, 16, 16]
 
 
@@ -74,6 +75,13 @@ def test_a_finished_run_stays_finished():
     assert cfg.num_iterations == 10
     assert continue_schedule(replace(cfg, num_envs=4), checkpoint).num_iterations == 10
     assert continue_schedule(replace(cfg, num_envs=4, total_timesteps=2000), checkpoint).num_iterations == 10 + 32
+
+
+def test_an_unfinished_run_has_an_iteration_left_where_its_steps_are_fewer_than_a_larger_batch():
+    """136 of 1,000 steps: one more iteration goes beyond total_timesteps, otherwise the run would end before them."""
+    cfg = Config(num_envs=12, num_steps=8, total_timesteps=1000)
+    checkpoint = {"fixed": {"num_envs": 12}, "state": {"iteration": 9, "steps": 864}}
+    assert continue_schedule(replace(cfg, num_envs=48), checkpoint).num_iterations == 10
 
 
 def test_a_checkpoint_without_environments_is_damaged():

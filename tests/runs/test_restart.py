@@ -143,6 +143,16 @@ def test_what_a_resume_may_change_changes_and_the_machines_choices_stay(tmp_path
     assert len(rows(tmp_path / "run", "metrics.csv")) == 20
 
 
+def test_what_a_command_leaves_out_has_its_default(tmp_path, capsys):
+    """The run would otherwise go on with settings that the command does not have."""
+    train(tmp_path / "run", "--seed", "2", "--gamma", "0.5")
+    capsys.readouterr()
+    assert train(tmp_path / "run", *AUTO) == 2
+    assert "seed=1 was given, but the run has seed=2" in capsys.readouterr().err
+    assert train(tmp_path / "run", *AUTO, "--seed", "2", "--total-timesteps", "352") == 0
+    assert "Changed: total_timesteps 320 -> 352, gamma 0.5 -> 0.99" in capsys.readouterr().err
+
+
 def test_several_seeds_also_where_a_start_was_killed(tmp_path, capsys):
     pytest.importorskip("flax")
     words = ("--framework", "jax", "--engine", "jax", "--num-seeds", "2")

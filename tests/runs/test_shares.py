@@ -104,6 +104,31 @@ def test_environments_and_learning_get_their_time(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def measured(loss_fn=ppo_loss, **fields):
+    return measure_shares(resolve(config_class("ppo")(**SMALL | fields), "ppo", 1, 1), "ppo", parts_of("ppo", "torch"), loss_fn,
+                          iterations=2)
+
+
+def test_the_first_iteration_does_not_count():
+    """Its first minibatch takes two seconds here, after the call that asks for the names of the statistics."""
+    calls = []
+
+    def loss(batch, cfg):
+        calls.append(1)
+        time.sleep(2 if len(calls) == 2 else 0)
+        return ppo_loss(batch, cfg)
+
+    assert measured(loss).seconds["learning"] < 0.9
+
+
+def test_a_checkpoint_counts_as_often_as_a_run_writes_one(monkeypatch):
+    """One takes 0.4 seconds and is due every 4 iterations: 0.1 seconds of each where all are kept, otherwise 0.02 of the time."""
+    monkeypatch.setattr("proximo.runs.shares.save", lambda *_: time.sleep(0.4))
+    monkeypatch.setattr("proximo.runs.interrupts.recent.CHECKPOINT_SHARE", 0.02)
+    assert 0.1 <= measured(keep_checkpoints=0).seconds["checkpoints"] < 0.3
+    assert 0 < measured().share("checkpoints") <= 0.02
+
+
 def test_calls_of_several_iterations_train_those_that_are_measured(monkeypatch):
     """JAX: the time of a call is divided by the iterations that it trains, and the checkpoint repeats none of them."""
     pytest.importorskip("flax")

@@ -193,6 +193,17 @@ def test_an_iteration_that_ends_in_time_has_time_to_save(impatient):
         time.sleep(1.5)
 
 
+def test_ctrl_c_waits_for_the_iteration_and_the_first_signal_is_the_reason(impatient):
+    """Only SIGTERM has a time after which the iteration is given up. A second signal, of any kind, ends it at once."""
+    with Signals() as signals:
+        signals.iteration_ended()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.8)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.received == signal.SIGINT
+
+
 def test_signals_to_a_forked_process_are_its_own(impatient):
     """Its SIGTERM ends it, and is not taken for one of this process."""
     with Signals() as signals:

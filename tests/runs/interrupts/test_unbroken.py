@@ -6,11 +6,12 @@ import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from proximo.runs.interrupts.signals import Signals
-from proximo.runs.interrupts.unbroken import TRACER, unbroken_imports
+from proximo.runs.interrupts.unbroken import TRACER, Unbroken, unbroken_imports
 
 SLOW = """
 import os, signal, time
@@ -169,3 +170,16 @@ def test_tracing_is_not_broken():
         names["trace"](work)
         time.sleep(60)
     assert done
+
+
+def test_another_signal_a_second_after_the_first_breaks_the_import(monkeypatch):
+    """So that a second Ctrl-C of somebody who does not want to wait counts at once. One that is sent again is the first one."""
+    now, scope = [0.0], {}
+    monkeypatch.setattr("proximo.runs.interrupts.unbroken.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Unbroken, "_send_again", lambda self, number: None)
+    exec(compile("import sys\ndef frame():\n    return sys._getframe()", "<frozen importlib._bootstrap>", "exec"), scope)
+    unbroken = Unbroken()
+    postponed = []
+    for now[0], unbroken._sent in ((0.0, False), (0.5, False), (1.5, True), (1.5, False)):
+        postponed.append(unbroken.postpones(signal.SIGINT, scope["frame"]()))
+    assert postponed == [True, True, True, False]
