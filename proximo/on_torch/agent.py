@@ -47,8 +47,8 @@ class NoMemory(nn.Module):
 
 
 class SharedAgent(nn.Module):
-    """One trunk under policy and value (detail 13), optionally with a recurrent layer (details 32-36), for which leading
-    axes are (N,) in one step and (T, n) in a sequence. `act` returns what the trunk, which is expensive, has computed."""
+    """One trunk under policy and value (detail 13), optionally with a recurrent layer (details 32-36), whose leading
+    axes are (N,) in one step and (T, n) in a sequence. `act` returns what it has computed: the trunk is expensive."""
 
     evaluates_later = False
 
