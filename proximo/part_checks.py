@@ -1,7 +1,7 @@
 """Checks of what custom loss functions and networks return: other shapes would be broadcast silently."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,7 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config, functio
               for name, x in (("the loss", loss), *stats.items()) if "complex" in str(getattr(x, "dtype", ""))]
     if not getattr(loss, "requires_grad", True):
         wrong.append("The loss that the loss function returns has no gradient. Compute it from batch without detach().")
-    wrong += [f"{function} returns a statistic with the name {name!r:.60}. {COLUMNS}" for name in stats
-              if not is_column(name)]
-    wrong += [f"{function} returns the statistic {name}, which the update adds itself. Use another name."
-              for name in RESERVED if name in stats]
+    wrong += _name_problems(f"{function} returns", stats)
     wrong += [f"{name}={getattr(cfg, name)} needs the statistic approx_kl, and {function[0].lower()}{function[1:]} "
               f"returns {', '.join(stats)}. Add approx_kl to them, or leave {name} out."
               for name in ("target_kl", "desired_kl") if getattr(cfg, name) is not None and "approx_kl" not in stats]
@@ -61,6 +58,22 @@ def check_loss(found: Any, scalar: type | tuple[type, ...], cfg: Config, functio
         wrong.append(f"{function} returns no statistics. Return at least one: {{\"loss\": {value}}}.")
     if wrong:
         raise UsageError("\n".join(wrong))
+
+
+def check_statistic_names(names: Sequence[str]) -> None:
+    """Raise UsageError unless the names of the statistics of a step can be logged, each as a column of its own."""
+    wrong = _name_problems("learner.names of set_up has", names)
+    wrong += [f"learner.names of set_up has {name} twice. Give each statistic a name of its own."
+              for name in dict.fromkeys(names) if names.count(name) > 1]
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+def _name_problems(has: str, names: Collection[str]) -> list[str]:
+    """Return a sentence, which begins with `has`, for every statistic that cannot be logged by its name."""
+    return [f"{has} a statistic with the name {name!r:.60}. {COLUMNS}" for name in names if not is_column(name)] + \
+           [f"{has} the statistic {name}, which the update adds itself. Use another name." for name in RESERVED
+            if name in names]
 
 
 def _shown(x: Any) -> str:

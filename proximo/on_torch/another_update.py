@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.errors import USES, UsageError, call_part
 from proximo.on_torch.learner import Adam, Learner
 from proximo.on_torch.setup import Setup
-from proximo.part_checks import check_estimate, kind_of
+from proximo.part_checks import check_estimate, check_statistic_names, kind_of
 from proximo.types import Rollout
 
 
@@ -17,11 +17,12 @@ def changed_setup(setup: Any) -> Setup:
     """Return the Setup that a program made.
 
     Raises:
-        UsageError: It is not a Setup. When its functions are called: they return something else than
-            docs/add-a-loss.md says.
+        UsageError: It is not a Setup, or has statistics that cannot be logged. When its functions are called: they
+            return something else than docs/add-a-loss.md says.
     """
     if not isinstance(setup, Setup):
         raise UsageError(f"set_up returned {kind_of(setup)}. {USES['set_up']}")
+    check_statistic_names(setup.learner.names)
     learner = setup.learner._replace(step=_checked_step(setup.learner, setup.adam))
     return setup._replace(estimate=_checked_estimate(setup.estimate), learner=learner)
 

@@ -130,6 +130,23 @@ def test_statistics_without_a_name_are_told():
         next(proximo.iterations("ppo", set_up=set_up_with_one_more, **FIELDS))
 
 
+@pytest.mark.parametrize(("name", "said"), [("entropy", "has entropy twice"), ("grad_norm", "has the statistic grad_norm, which"),
+                                            ("a,b", "has a statistic with the name 'a,b'")])
+def test_names_that_cannot_be_logged_are_told(name, said):
+    """Of two statistics with one name, only the last was logged."""
+    def set_up_with_this_name(*arguments):
+        setup = set_up(*arguments)
+
+        def step(*given):
+            stats, norm = setup.learner.step(*given)
+            return torch.cat([stats, torch.full((1,), 7.0)]), norm
+
+        return setup._replace(learner=setup.learner._replace(step=step, names=[*setup.learner.names, name]))
+
+    with pytest.raises(UsageError, match=f"learner.names of set_up {said}"):
+        next(proximo.iterations("ppo", set_up=set_up_with_this_name, **FIELDS))
+
+
 def new_advantages(framework):
     """The set_up of the page that estimates advantages again in each epoch."""
     loop, page = f"on_{framework}.setup", {"__name__": "page"}
