@@ -43,6 +43,7 @@ class BraxPure:
     """
 
     players: tuple[str, ...] = ()
+    fills = False  # every row is valid
     observation_space = None
 
     def __init__(self, env: Any, num_envs: int, renew_every: int, reward_scaler: float,

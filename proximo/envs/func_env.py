@@ -76,6 +76,7 @@ class FuncPure:
     """
 
     players: tuple[str, ...] = ()
+    fills = False  # every row is valid
     metric_names: tuple[str, ...] = ()
 
     def __init__(self, env: FuncEnv, num_envs: int, max_episode_steps: int | None = None) -> None:

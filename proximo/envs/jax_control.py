@@ -47,6 +47,7 @@ class ControlPure:
     """A task as a PureEnv that resets in the same step."""
 
     players: tuple[str, ...] = ()
+    fills = False  # every row is valid
     metric_names: tuple[str, ...] = ()
     obs_dtype = np.dtype(np.float32)
     observation_space = None

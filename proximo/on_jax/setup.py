@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from proximo.config import Config
 from proximo.envs.arrays.model_fit import announce_images
-from proximo.envs.custom.pure import CheckedPure
 from proximo.envs.machine.memory_needs import check_memory
 from proximo.envs.normalize import Normalizer, make_normalizer
 from proximo.envs.state.gym import announce_rebuilds
@@ -102,8 +101,8 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 
 def may_fill(envs: VecEnv) -> bool:
-    """Return whether rows of environments may be fillers; Proximo's own inside the compiled function have none."""
-    return envs.play != "inside" or isinstance(envs.pure, CheckedPure)  # type: ignore[attr-defined]
+    """Return whether rows may be fillers: not those of Proximo's environments inside the compiled function."""
+    return envs.play != "inside" or getattr(envs.pure, "fills", True)  # type: ignore[attr-defined]
 
 
 def make_learner(cfg: Config, agent: Any, loss_fn: Callable[..., Any], ranks: int = 1,
