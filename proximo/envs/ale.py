@@ -190,7 +190,7 @@ class AleGame:
     def load(self, system: np.ndarray, counts: np.ndarray) -> None:
         """Continue from what state() returned. The caller restores the stack.
 
-        An emulator that has not played a frame yet continues some games otherwise (Qbert, Tetris).
+        An emulator that has not played a frame yet continues some games differently (Qbert, Tetris), so it plays one.
         """
         self._ale.act(NOOP)
         self._ale.restoreSystemState(self._restored(system.tobytes()))

@@ -101,7 +101,7 @@ def make_seeded_envs(cfg: Config, ranks: Ranks, make_envs: MakeEnvs, iteration: 
 
 
 def may_fill(envs: VecEnv) -> bool:
-    """Return whether rows may be fillers: not those of Proximo's environments inside the compiled function."""
+    """Return whether rows may be fillers. Environments inside the compiled function may say no (`fills = False`)."""
     return envs.play != "inside" or getattr(envs.pure, "fills", True)  # type: ignore[attr-defined]
 
 
