@@ -54,7 +54,8 @@ def read_flags(kind: type[Config], words: Sequence[str]) -> tuple[dict[str, Any]
     Returns:
         The values that the words set, by field, and one sentence for each mistake.
     """
-    hints = {f.name: field_types(kind)[f.name] for f in fields(kind)}
+    types = field_types(kind)
+    hints = {f.name: types[f.name] for f in fields(kind)}
     switches = {name: fact.switch for name, fact in facts(kind).items() if fact.switch}
     values: dict[str, Any] = {}
     wrong: list[str] = []

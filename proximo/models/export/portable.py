@@ -1,6 +1,7 @@
 """A trained agent as one module from raw observations to actions, with everything in between inside."""
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,11 @@ class Portable(nn.Module):
         self.agent = agent
         space = model.spec.action_space
         masks = mask_port(space) if mask else None
-        self.state_sizes = [part.shape[-1] for part in agent.initial_state(1)]
-        state = (sum(self.state_sizes),)
+        self.state_shapes = [part.shape[1:] for part in agent.initial_state(1)]
+        state = (sum(map(math.prod, self.state_shapes)),)
         self.inputs = [*obs_ports(model.spec, model.cfg), *([masks] if masks else [])]
         self.outputs = [*action_ports(space), *([extra_port(space, also)] if also else [])]
-        if self.state_sizes:
+        if self.state_shapes:
             self.inputs += [Port("state", state, np.dtype(np.float32)), Port("first", (), np.dtype(np.bool_))]
             self.outputs.append(Port("next_state", state, np.dtype(np.float32)))
         self.observation = make_observation(model.spec, model.cfg, model.moments)
@@ -63,8 +64,10 @@ class Portable(nn.Module):
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Act once for every row."""
         rows = inputs[self.inputs[0].name].shape[0]
-        first = inputs["first"] if self.state_sizes else torch.zeros(rows, dtype=torch.bool)
-        state = inputs["state"].split(self.state_sizes, -1) if self.state_sizes else ()
-        dist, _, state = self.agent(self.observation(inputs), inputs.get("mask"), first, tuple(state))
+        first = inputs["first"] if self.state_shapes else torch.zeros(rows, dtype=torch.bool)
+        rows_of = inputs["state"].split([*map(math.prod, self.state_shapes)], -1) if self.state_shapes else ()
+        state = tuple(part.unflatten(-1, shape) for part, shape in zip(rows_of, self.state_shapes, strict=True))
+        dist, _, state = self.agent(self.observation(inputs), inputs.get("mask"), first, state)
         outputs = self.action(dist)
-        return outputs | ({"next_state": torch.cat(state, -1)} if self.state_sizes else {})
+        rest = {"next_state": torch.cat([part.flatten(1) for part in state], -1)} if self.state_shapes else {}
+        return outputs | rest

@@ -17,7 +17,8 @@ from proximo.envs.gym_source import preprocessing
 from proximo.errors import FilesError, UsageError
 from proximo.models.export.files import export_model, run_onnx, run_pt2
 from proximo.models.export.portable import Portable
-from proximo.on_torch.assemble import assemble
+from proximo.on_torch.agent import SharedAgent
+from proximo.on_torch.assemble import assemble, make_head
 from tests.support.models import random_model
 from tests.support.probes import Hybrid, Rich
 
@@ -202,6 +203,33 @@ def test_a_network_of_ones_own(change, tmp_path, capfd):
         model.export(tmp_path / "agent.pt2")
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr() == ("", ""), "torch prints the graph of a network that it cannot trace"
     assert ("test_files.py, line" in str(refused.value)) == (change == "condition")
+
+
+class LastThree(torch.nn.Module):
+    """A memory whose state has more than two axes: the features of the last three steps, and a number that counts them."""
+
+    def initial_state(self, num_envs, device="cpu"):
+        return torch.zeros(num_envs, 3, 16, device=device), torch.zeros(num_envs, 1, device=device)
+
+    def forward(self, x, first, state):
+        last, count = (torch.where(first.view(-1, *[1] * (part.ndim - 1)), 0.0, part) for part in state)
+        rows = torch.cat([last[:, 1:], x[:, None]], 1)
+        return rows[:, 0] - rows[:, 1] + 2 * rows[:, 2] + count.sin(), (rows, count + 1)
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_a_state_of_any_shape_is_one_row_of_numbers(ending, tmp_path):
+    def make_agent(spec, cfg):
+        trunk, head = torch.nn.Linear(3, 16), make_head(lambda size: torch.nn.Linear(16, size), spec.action_space)
+        return SharedAgent(trunk, torch.nn.Linear(16, 1), head, LastThree())
+
+    model = random_model(spaces.Discrete(4), VECTOR, make_agent=make_agent)
+    model.export(tmp_path / f"agent.{ending}")
+    ports = Portable(model).inputs
+    assert {port.name: port.shape for port in ports}["state"] == (3 * 16 + 1,)
+    run = (run_onnx if ending == "onnx" else run_pt2)(tmp_path / f"agent.{ending}")
+    chosen = [found["action"] for found, wanted in play(model, run, ports) if (found["action"] == wanted["action"]).all()]
+    assert len(chosen) == STEPS and len(np.unique(chosen)) > 1
 
 
 def test_an_operation_that_onnx_lacks_is_named(tmp_path, capfd):
