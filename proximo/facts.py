@@ -151,6 +151,7 @@ def _same_name(one: Any, other: Any) -> bool:
     return PureWindowsPath(str(one)).name == PureWindowsPath(str(other)).name
 
 
+@cache
 def field_types(kind: Any) -> dict[str, Any]:
     """Return the type of every field. A class of a program gives a field of Proximo a default, not another type."""
     ours = next((base for base in kind.__mro__ if base.__module__.startswith("proximo.")), kind)
