@@ -91,7 +91,7 @@ class TimedEnvs:
 
     def _look(self, step: Any) -> Any:
         if (first := self._recorder.first) is not None:  # with --overlap, another thread may end the first iteration
-            first.count(step)
+            first.count(step, self._envs.observation_space)
         return step
 
     def _time(self, call: Callable[..., Any], *arguments: Any) -> Any:

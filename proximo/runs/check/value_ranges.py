@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from proximo.config import Config
-from proximo.envs.arrays.obs_layout import leaves
+from proximo.envs.arrays.obs_layout import leaves, obs_layout, part_views
 from proximo.protocols import Step
 
 LARGE = 100.0  # magnitude of an observation or reward above which networks learn slowly without normalisation
@@ -17,6 +17,8 @@ LARGEST = float(np.finfo(np.float32).max)
 STEPS_APART = 64  # float32 numbers that the range of a part should at least have
 LEAST_INSIDE = 0.05  # share of the first samples of an action that should at least be inside its bounds
 MOST_WIDTH = 100.0  # largest distance of the bounds of an action, in standard deviations of the first samples
+FLOATS_ONLY = ("--norm-obs leaves whole numbers in a Dict or Tuple as they are: let the environment return them as "
+               "floats, or divide them.")
 
 
 class ValueRanges:
@@ -54,12 +56,15 @@ class ValueRanges:
 
     def remarks(self) -> Iterator[tuple[str, str]]:
         """Yield (what was seen, advice)."""
-        largest = np.maximum(abs(self._low), abs(self._high))
+        largest, whole = np.maximum(abs(self._low), abs(self._high)), _whole_numbers(self._space)
         if largest.max(initial=0) > LARGE:
-            yield (f"observations reach from {self._low.min():.4g} to {self._high.max():.4g}",
-                   "Normalise them with --norm-obs, the default of ppo_continuous_action.")
+            advice = FLOATS_ONLY if largest[whole].max(initial=0) > LARGE else (
+                "Normalise them with --norm-obs, the default of ppo_continuous_action.")
+            yield f"observations reach from {self._low.min():.4g} to {self._high.max():.4g}", advice
         elif far := _far_from_zero(self._low, self._high):
-            yield f"observations are far from 0: {far}", "Normalise them with --norm-obs, or subtract their mean."
+            advice = FLOATS_ONLY if _far_from_zero(self._low[whole], self._high[whole]) else (
+                "Normalise them with --norm-obs, or subtract their mean.")
+            yield f"observations are far from 0: {far}", advice
         if self._reward > LARGE:
             yield (f"rewards reach a magnitude of {self._reward:.4g}",
                    "Normalise them with --norm-reward, the default of ppo_continuous_action.")
@@ -76,16 +81,22 @@ class ValueRanges:
 class FirstValues:
     """The magnitudes that training gets of its environments in the first steps, where they are numpy arrays.
 
-    Images and packed observations, which are uint8, do not count.
+    Images and other parts of uint8 do not count.
     """
 
     def __init__(self) -> None:
         self.obs = self.reward = 0.0
         self._low = self._high = np.zeros(0)  # of each number of the observations
+        self._whole = np.zeros(0, bool)  # of each of them, whether --norm-obs leaves it as it is
 
-    def count(self, step: Step) -> None:
-        """Count a step, without rows that are not valid, which may have any reward."""
-        for name, x in (("obs", step.obs), ("reward", step.reward)):
+    def count(self, step: Step, space: spaces.Space[Any] | None = None) -> None:
+        """Count a step, without rows that are not valid, which may have any reward.
+
+        Args:
+            step: What environments returned.
+            space: The observation space of one environment; None: an observation is one array.
+        """
+        for name, x in (("obs", _numbers_of_rows(space, step.obs)), ("reward", step.reward)):
             if isinstance(x, np.ndarray) and x.dtype != np.uint8 and x.dtype.kind in "iuf":
                 numbers = x[step.valid]
                 largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
@@ -95,18 +106,49 @@ class FirstValues:
                     fits = self._low.size == rows.shape[1]
                     self._low = np.minimum(rows.min(0), self._low if fits else np.inf)
                     self._high = np.maximum(rows.max(0), self._high if fits else -np.inf)
+                    self._whole = _whole_numbers(space)
 
     def remarks(self, cfg: Config) -> Iterator[str]:
         """Yield a sentence for each that is large, and that neither the configuration nor the value function scales."""
-        if self.obs > LARGE and not cfg.norm_obs:
+        low, high = self._low[self._whole], self._high[self._whole]
+        whole = max(high.max(initial=0), -low.min(initial=0))
+        if whole > LARGE:
+            yield (f"{cfg.env_id}: observations reach a magnitude of {whole:.4g}, from which networks learn slowly. "
+                   f"{FLOATS_ONLY}")
+        elif self.obs > LARGE and not cfg.norm_obs:
             yield (f"{cfg.env_id}: observations reach a magnitude of {self.obs:.4g}, from which networks learn slowly. "
                    "--norm-obs normalises them.")
+        elif far := _far_from_zero(low, high):
+            yield (f"{cfg.env_id}: observations are far from 0, so that networks see little of how they change: {far}. "
+                   f"{FLOATS_ONLY}")
         elif not cfg.norm_obs and (far := _far_from_zero(self._low, self._high)):
             yield (f"{cfg.env_id}: observations are far from 0, so that networks see little of how they change: {far}. "
                    "--norm-obs normalises them.")
         if self.reward > LARGE and not cfg.norm_reward and not cfg.norm_value:
             yield (f"{cfg.env_id}: rewards reach a magnitude of {self.reward:.4g}, from which networks learn slowly. "
                    "--norm-reward normalises them.")
+
+
+def _numbers_of_rows(space: spaces.Space[Any] | None, rows: Any) -> Any:
+    """Return the numbers (N, K) of the parts that _whole_numbers() counts, where rows (N, size) are packed bytes."""
+    layout = obs_layout(space)
+    if layout is None or layout.dtype != np.uint8 or not isinstance(rows, np.ndarray):
+        return rows
+    views = [view for part, view in zip(layout.parts, part_views(layout, rows))
+             if "action_mask" not in part.path and _is_counted(part.space)]
+    return np.concatenate([np.zeros((len(rows), 0), np.float32), *(x.reshape(len(rows), -1) for x in views)], axis=1)
+
+
+def _is_counted(part: spaces.Space[Any] | None) -> bool:
+    return isinstance(part, spaces.Box) and part.dtype != np.uint8
+
+
+def _whole_numbers(space: spaces.Space[Any] | None) -> np.ndarray:
+    """Return for each number of the counted parts of a Dict or Tuple whether it is no float; none for other spaces."""
+    parts = leaves(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else []
+    counted = [part for path, part in parts if "action_mask" not in path and _is_counted(part)]
+    return np.concatenate([np.zeros(0, bool), *(
+        np.full(math.prod(x.shape or ()), not np.issubdtype(x.dtype, np.floating)) for x in counted)])
 
 
 def _far_from_zero(low: np.ndarray, high: np.ndarray) -> str:
@@ -160,7 +202,7 @@ def _numbers(space: spaces.Space[Any], value: Any) -> Iterator[np.ndarray]:
     elif isinstance(space, spaces.Tuple):
         for part, one in zip(space.spaces, value, strict=True):
             yield from _numbers(part, one)
-    elif isinstance(space, spaces.Box) and space.dtype != np.uint8:
+    elif _is_counted(space):
         if (array := np.asarray(value)).dtype.kind not in "buif":  # None would become NaN
             raise TypeError("not numbers")
         yield array.astype(np.float64).reshape(-1)

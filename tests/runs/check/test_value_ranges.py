@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import proximo
+from proximo.envs.arrays.obs_layout import obs_layout, part_views
 from proximo.on_torch.assemble import assemble
 from proximo.runs.check.env import check_env
 from proximo.runs.check.value_ranges import FirstValues, ValueRanges, unreached_actions
@@ -218,3 +219,66 @@ def test_rows_that_are_not_valid_may_have_any_reward():
     first.count(SimpleNamespace(obs=np.zeros((2, 3), np.float32), reward=np.array([7.0, 1e9]), valid=valid, mask=None))
     first.count(SimpleNamespace(obs=np.full((2, 3), 255, np.uint8), reward=ones, valid=valid, mask=None))
     assert (first.obs, first.reward) == (0.0, 7.0)
+
+
+MIXED = spaces.Dict({"depth": spaces.Box(0, 60000, (2,), np.uint16), "clock": spaces.Box(-100, 100, (1,), np.int8),
+                     "speed": box(2), "wet": spaces.Box(0, 1, (1,), bool), "door": spaces.Discrete(300)})
+
+
+class Sonar(gymnasium.Env):
+    """Whole numbers and floats of one magnitude each, as parts of a Dict, whose rows are bytes."""
+
+    observation_space, action_space = MIXED, spaces.Discrete(2)
+
+    def __init__(self, depth=1, speed=1.0):
+        self.values = depth, speed
+
+    def seen(self, at):
+        return {"depth": np.array([self.values[0], 0], np.uint16) * at, "clock": np.array([-9 * at], np.int8),
+                "speed": np.array([-self.values[1], 0.0]) * at, "wet": np.array([True]), "door": 299}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.seen(1), {}
+
+    def step(self, action):
+        return self.seen(int(action)), 0.0, False, bool(action), {}
+
+
+@pytest.mark.parametrize(("kwargs", "norm_obs", "told"), [
+    ({}, False, []),
+    ({"depth": 30000}, False, "magnitude of 3e+04, from which networks learn slowly. --norm-obs leaves whole numbers"),
+    ({"depth": 30000, "speed": 1e6}, True, "magnitude of 3e+04, from which networks learn slowly. --norm-obs leaves whole numbers"),
+    ({"speed": 5000.0}, False, "magnitude of 5000, from which networks learn slowly. --norm-obs normalises them"),
+    ({"speed": 5000.0}, True, [])])
+def test_whole_numbers_of_a_dict_are_told_with_an_advice_that_helps(kwargs, norm_obs, told, tmp_path, caplog):
+    """--norm-obs normalises floats only, so it is no advice for a uint16 of 30000; the rows of such a Dict are bytes."""
+    proximo.train(env=Sonar, env_kwargs=kwargs, norm_obs=norm_obs, total_timesteps=32, run_dir=tmp_path / "run", **FEW)
+    found = [one.getMessage() for one in caplog.records if "Sonar: observations" in one.getMessage()]
+    assert len(found) == bool(told) and all(told in line for line in found)
+
+
+def test_check_env_advises_norm_obs_only_where_it_changes_the_numbers():
+    def advice(**kwargs):
+        return [one.advice for one in check_env(lambda: Sonar(**kwargs)) if one.what.startswith("observations reach")]
+
+    assert advice(speed=5000.0) == ["Normalise them with --norm-obs, the default of ppo_continuous_action."]
+    assert advice(depth=30000)[0].startswith("--norm-obs leaves whole numbers in a Dict or Tuple as they are")
+    alone = ValueRanges(spaces.Box(0, 60000, (1,), np.uint16))    # becomes one float vector, which is normalised
+    alone.count(np.array([30000], np.uint16), 0.0)
+    assert [one for _, one in alone.remarks()] == ["Normalise them with --norm-obs, the default of ppo_continuous_action."]
+
+
+@pytest.mark.parametrize(("space", "largest"), [
+    (spaces.Dict({"board": spaces.Box(0, 200, (3,), np.uint8), "action_mask": spaces.MultiBinary(2)}), 0),
+    (spaces.Dict({"me": spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.int8), "far": spaces.Box(0, 900, (), np.int16)})}), 900),
+    (spaces.Tuple((spaces.Box(-9, 900, (2, 2), np.float32), spaces.MultiBinary(3))), 900)])
+def test_rows_of_bytes_are_read_by_their_parts(space, largest):
+    first, layout = FirstValues(), obs_layout(space)
+    rows = np.zeros((2, layout.size), np.uint8)
+    for part, view in zip(layout.parts, part_views(layout, rows)):
+        is_mask = part.space.dtype == np.int8
+        view[...] = np.ravel(part.space.high) if isinstance(part.space, spaces.Box) and not is_mask else 1
+    first.count(SimpleNamespace(obs=rows, reward=np.zeros(2), valid=np.ones(2, bool)), space)
+    told = list(first.remarks(proximo.Config(env_id="A")))
+    assert first.obs == largest and len(told) == (largest > 100)
