@@ -56,7 +56,7 @@ def train(config: str | Config | type[Config] | None = None, env: "EnvLike | Non
             are checked as proximo.train(MyConfig(field=...)). And `set_up=`: another update (docs/add-a-loss.md).
 
     Returns:
-        The folder of the run; with num_seeds, the folder that contains one run per seed.
+        The folder of the run, an absolute path; with num_seeds, the folder that contains one run per seed.
 
     Raises:
         UsageError: An argument cannot work; all problems are listed.
@@ -215,12 +215,12 @@ def check_env(env: "EnvLike | None" = None, *, make_envs: "MakeAnyEnvs | None" =
 
 
 def _train_to_end(session: "Session") -> Path:
-    """Train to the end, and return the folder."""
-    session.ends_process = False
+    """Train to the end, and return the folder as an absolute path: environments may change the current folder."""
+    session.ends_process, folder = False, session.folder.absolute()
     if session.train_to_end():
         if "jax" in sys.modules:  # XLA may still compile, and would crash
             from proximo.runs.logs.output import skip_destructors
 
             skip_destructors()
         raise KeyboardInterrupt
-    return session.folder
+    return folder

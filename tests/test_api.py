@@ -686,6 +686,22 @@ def test_the_home_folder_is_found_under_its_short_name(tmp_path, monkeypatch):
     proximo.load("~/run")
 
 
+class Wandering(gymnasium.Wrapper):
+    """Changes the current folder, as some simulators do."""
+
+    def reset(self, **options):
+        os.chdir("/")
+        return super().reset(**options)
+
+
+def test_the_result_is_found_where_an_environment_changes_the_folder(tmp_path, monkeypatch):
+    """It was a relative path: proximo.load found no run there."""
+    monkeypatch.chdir(tmp_path)
+    run = proximo.train(cfg("run", total_timesteps=64), env=lambda: Wandering(gymnasium.make("CartPole-v1")))
+    assert os.getcwd() == "/" and run == tmp_path / "run"
+    proximo.load(run)
+
+
 def test_files_in_the_home_folder_are_found(tmp_path, monkeypatch):
     """As run_dir is; what a resume is given is recorded as an absolute path."""
     monkeypatch.setenv("HOME", str(tmp_path))

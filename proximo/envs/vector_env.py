@@ -99,7 +99,8 @@ class GymVectorEnvs:
     def step(self, action: Array) -> Step:
         kind, begun = self._kind, self._only_reset
         obs, reward, terminated, truncated, info = self._checks.step(self._envs.step(self._written(action)))
-        valid, rows, mask = ~begun, self._rows(obs, "step"), self._rows.mask(obs, info, "step")
+        read = ~terminated if self._mode is AutoresetMode.DISABLED else ...  # the last observation of a task that ended
+        valid, rows, mask = ~begun, self._rows(obs, "step", read), self._rows.mask(obs, info, "step")
         reward = kind.where(valid, kind.cast(reward, np.float32), 0)
         terminated = kind.cast(terminated, np.bool_) & valid
         truncated = kind.cast(truncated, np.bool_) & valid & ~terminated
@@ -127,7 +128,7 @@ class GymVectorEnvs:
             return self._obs
         given = next((info[key] for key in FINAL_OBS if key in info), None)
         if given is not None:
-            return self._rows.of_ended(given, rows, over)
+            return self._rows.of_ended(given, rows, over, truncated)
         if not bool(truncated.any()):
             return rows  # a terminated episode has no value after its end
         raise EnvError(f"{self.name} resets in the same step, and info has no 'final_obs' where an episode was "

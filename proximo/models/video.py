@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
+from os import devnull
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryFile
@@ -122,6 +123,8 @@ def _ffmpeg() -> str:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError:
         raise UsageError("videos need ffmpeg: pip install imageio-ffmpeg") from None
+    with open(devnull), open(devnull), open(devnull):  # as many files as a first start of ffmpeg opens
+        pass  # an error says so; get_ffmpeg_exe would say, and remember, that there is no ffmpeg
     return get_ffmpeg_exe()
 
 

@@ -58,15 +58,7 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
     if not torch.is_grad_enabled():
         raise UsageError("Gradients are switched off where training begins. Call it outside of torch.no_grad() and "
                          "torch.inference_mode().")
-    if torch.get_default_dtype() != torch.float32:
-        raise UsageError(f"The default dtype of torch is {torch.get_default_dtype()}, and networks are trained in "
-                         "float32. Call torch.set_default_dtype(torch.float32) before training.")
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise UsageError("torch.autocast is on where training begins, and would change what is computed. Call it "
-                         "outside of torch.autocast; --precision bf16 computes in bfloat16.")
-    if (default := torch.get_default_device()).type != "cpu":
-        raise UsageError(f"The default device of torch is {default}. Call torch.set_default_device(None); "
-                         "--device chooses where it takes place.")
+    check_defaults()
     threads = cfg.threads or (1 if device.type == "cuda" else default_threads(cfg, world.local_size))
     torch.set_num_threads(threads)
     if device.type == "cuda":
@@ -78,6 +70,24 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
     else:
         keep_memory()
     return threads
+
+
+def check_defaults() -> None:
+    """Raise UsageError if torch computes in another dtype or on another device by default, which would change results.
+
+    An environment or a callback may have switched to it, also while a run trains.
+    """
+    if torch.get_default_dtype() != torch.float32:
+        raise UsageError(f"The default dtype of torch is {torch.get_default_dtype()}, and networks are trained in "
+                         "float32. Call torch.set_default_dtype(torch.float32) before training, and after code of an "
+                         "environment or a callback that has changed it.")
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UsageError("torch.autocast is on where training begins or continues, and would change what is computed. "
+                         "Call it outside of torch.autocast, which environments and callbacks have to leave, too; "
+                         "--precision bf16 computes in bfloat16.")
+    if (default := torch.get_default_device()).type != "cpu":
+        raise UsageError(f"The default device of torch is {default}. Call torch.set_default_device(None); "
+                         "--device chooses where it takes place.")
 
 
 def keep_memory() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from proximo.config import Config
 from proximo.errors import ProximoError, UsageError, is_out_of_memory, one_line, warn_once, with_place
+from proximo.on_torch.device import check_defaults
 from proximo.on_torch.noise import GLOBAL_GENERATOR
 from proximo.on_torch.snapshot import saved_buffers
 from proximo.part_checks import check_acted, check_rows, compare_sequence
@@ -27,7 +28,11 @@ def acting(agent: nn.Module) -> Iterator[None]:
     """Put every module of a network into evaluation mode: BatchNorm then uses its running statistics.
 
     Afterwards each learns in the mode in which it was made, so that a frozen encoder may stay in evaluation mode.
+
+    Raises:
+        UsageError: The defaults of torch are others than where training began.
     """
+    check_defaults()
     learning = [module for module in agent.modules() if module.training]
     for module in learning:
         module.training = False

@@ -58,11 +58,11 @@ def start_or_resume(cfg: Config, variant: str, custom: CustomParts = NO_CUSTOM_P
         return start(cfg, variant, custom, wrong, sweep)
     if not found:
         return start(cfg, variant, custom, wrong, sweep, fit=True)
-    if sweep and [one.name for one in found] != [*sweep]:
+    if sweep and {one.name for one in found} != {*sweep}:
         raise UsageError(f"{folder} contains other runs: {', '.join(one.name for one in found)}. Choose another folder "
                          "with --run-dir.")
     before = read_config(found[0], lambda recorded: custom.config or config_class(recorded))
-    first = replace(cfg, **next(iter(sweep.values()), {}))
+    first = replace(cfg, **sweep.get(found[0].name, {}))
     changes = _changes(first, variant, custom, before, 1 if sweep else len(found))
     if "total_timesteps" not in changes and (steps := steps_of_early_end(before)):
         notify(f"{folder}: a callback has ended the run after {steps} steps. proximo.resume continues it.")

@@ -244,6 +244,39 @@ def test_rows_of_final_obs_whose_episode_goes_on_may_have_any_numbers(space, obs
     assert final[0].tolist() == list(row) and (final[1] == now[1]).all()
 
 
+class Unstable(Told):
+    """Its second environment terminates where its simulation is not stable; the first goes on, or is cut off there."""
+
+    def __init__(self, space, mode, tensors, cut=False):
+        convert = as_tensors if tensors else lambda x: x
+        rows = [np.array([[0, 0], x], np.float32) for x in ([1, 1], [1, np.nan])]
+        good, bad = (convert(x if isinstance(space, gymnasium.spaces.Box) else {"speed": x}) for x in rows)
+        super().__init__(space, good, bad)
+        self.metadata, self.last = {"autoreset_mode": mode}, good if mode is AutoresetMode.SAME_STEP else bad
+        self.ends = convert((np.array([False, not cut]), np.array([False, cut])))
+
+    def step(self, action):
+        reward = self.ends[0] * np.float32(0)
+        return self.last, reward, *self.ends, {"final_obs": self.final_obs} if self.last is self.obs else {}
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED], ids=str)
+@pytest.mark.parametrize("space", [gymnasium.spaces.Box(-9, 9, (2,)),
+                                   gymnasium.spaces.Dict(speed=gymnasium.spaces.Box(-9, 9, (2,)))], ids=str)
+def test_the_last_observation_of_a_terminated_episode_may_have_any_floats(space, mode, tensors):
+    """Nobody reads it. It was accepted of a Box, and refused as a part of a structure. That of a cut episode is read."""
+    envs = make_complete(lambda cfg, seeds: GymVectorEnvs(Unstable(space, mode, tensors), 1), Config(), [1, 2])
+    envs.reset()
+    step = envs.step(torch.zeros(2) if tensors else np.zeros(2))
+    assert step.terminated.tolist() == [False, True] and step.obs.tolist() == [[0, 0], [1, 1]]
+    assert np.isnan(np.asarray(step.final_obs)).tolist() == [[False, False], [False, True]]
+    cut = make_complete(lambda cfg, seeds: GymVectorEnvs(Unstable(space, mode, tensors, cut=True), 1), Config(), [1, 2])
+    cut.reset()
+    with pytest.raises(EnvError, match="is not finite"):
+        cut.step(torch.zeros(2) if tensors else np.zeros(2))
+
+
 @pytest.mark.parametrize("choice", [0, 4])
 @pytest.mark.parametrize("tensors", [False, True])
 def test_choices_outside_of_their_space_are_faults(choice, tensors):

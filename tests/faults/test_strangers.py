@@ -156,6 +156,6 @@ def test_a_report_inside_a_run(run, capsys, monkeypatch):
 
 
 def test_a_slow_start_is_called_slow():
-    """A worker that starts later than the timeout: neither EOFError nor advice about __main__."""
-    with pytest.raises(EnvError, match=r"1 worker processes did not start within 0.1 s. The machine is busy"):
+    """A worker that starts later than the timeout is no EOFError. It may have run the whole script first."""
+    with pytest.raises(EnvError, match=r"1 worker processes did not start within 0.1 s. The machine is busy.* __name__ =="):
         make_gym(Config(env_workers=1, env_timeout=0.1), [1])

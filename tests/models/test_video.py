@@ -1,9 +1,11 @@
 """Videos, read back by ffmpeg: format, size, frames and failures."""
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from imageio_ffmpeg import read_frames
+from imageio_ffmpeg._utils import _get_ffmpeg_exe
 from PIL import Image
 
 from proximo.cli.main import main
@@ -178,6 +181,36 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     for path in (Path("/proc/x/y.mp4"), tmp_path / "file" / "y.mp4"):
         with pytest.raises(FilesError, match="could not be written"):
             write_video(ramp(1), path)
+
+
+@contextmanager
+def few_files(left):
+    """Only as many files can be opened."""
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before, 512), hard))
+    held = []
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        while len(held) and left:
+            os.close(held.pop())
+            left -= 1
+        yield
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_too_few_open_files_are_named(tmp_path, left):
+    """It was said that there is no ffmpeg, also by later calls: imageio-ffmpeg remembers it."""
+    frames = ramp(2)
+    _get_ffmpeg_exe.cache_clear()
+    with few_files(left), pytest.raises(FilesError, match=r"Too many open files.*Raise the limit of open files \(ulimit -n\)"):
+        write_video(frames, tmp_path / "a.mp4")
+    assert write_video(ramp(2), tmp_path / "a.mp4").exists()
 
 
 class OnGpu:

@@ -290,6 +290,21 @@ def test_training_within_autocast_is_refused():
         next(proximo.iterations(Config(env_id="CartPole-v1")))
 
 
+@pytest.mark.parametrize(("switch", "back", "sentence"), [
+    (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32), "The default dtype of torch is torch.float64"),
+    (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False), "torch.autocast is on")])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_defaults_of_torch_that_change_while_a_run_trains_are_refused(switch, back, sentence, overlap):
+    """It went on, with other noise or in bfloat16: a resume in another process has other bits."""
+    cfg = Config(env_id="Pendulum-v1", num_envs=2, num_steps=8, num_minibatches=2, hidden_sizes=(8,), total_timesteps=64, overlap=overlap)
+    try:
+        with pytest.raises(UsageError, match=sentence):
+            for _ in proximo.iterations(cfg):
+                switch()  # as a callback or an environment could
+    finally:
+        back()
+
+
 def test_another_default_device_is_refused():
     """Tensors of the loop would be on it."""
     with torch.device("meta"), pytest.raises(UsageError, match="The default device of torch is meta"):

@@ -46,9 +46,9 @@ class NumpyArrays:
         """Return those rows of an array where `which`, (N,) bool, is True."""
         return np.asarray(x)[which]
 
-    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
+    def write_parts(self, layout: Layout, observation: Any, rows: Array, read: Any) -> None:
         """Write an observation of several parts into rows; see write_rows. A choice outside of its space is a fault."""
-        write_rows(layout, observation, rows)
+        write_rows(layout, observation, rows, read)
         for part, view in zip(layout.parts, part_views(layout, rows)):
             if part.kind == "discrete" and not ((view >= 0) & (view < part.choices)).all():
                 raise part_not_inside(part)
@@ -98,15 +98,15 @@ class BatchRows:
         self._arrays = [(path, "".join(f"[{key!r}]" for key in path), (checks.num_envs, *(leaf.shape or ())), dtype)
                         for (path, leaf), dtype in zip(leaves(without_mask(space)), stored, strict=True)]
 
-    def __call__(self, obs: Any, call: str, what: str = "obs") -> Array:
-        """Return the rows of N observations (N, *shape), which the method `call` returned as `what`.
+    def __call__(self, obs: Any, call: str, read: Any = ...) -> Array:
+        """Return the rows of N observations (N, *shape), which the method `call` returned; see write_rows for `read`.
 
         Raises:
             UsageError: They do not have the shapes of their space, or numbers that would be cut off.
             EnvError: A number is too large for the dtype of the space, is not finite, or is no choice of the space.
         """
-        self._check(obs, call, what)
-        return self._rows(obs, self._checks.num_envs)
+        self._check(obs, call, "obs")
+        return self._rows(obs, self._checks.num_envs, read=read)
 
     def _check(self, obs: Any, call: str, what: str) -> None:
         for path, suffix, shape, dtype in self._arrays:
@@ -127,21 +127,22 @@ class BatchRows:
                              "and 0. Return True for an action that is allowed, and False for another one.")
         return allowed.reshape(rows, -1)
 
-    def of_ended(self, given: Any, rows: Array, over: Array) -> Array:
+    def of_ended(self, given: Any, rows: Array, over: Array, truncated: Array) -> Array:
         """Return the last observations of episodes that ended, and `rows` elsewhere.
 
         Args:
             given: N observations, or (from Gymnasium's own environments) an object array of single ones.
             rows: (N, *shape) what the environments returned after the reset.
             over: (N,) bool, where episodes ended.
+            truncated: (N,) bool, where they were cut off. Elsewhere, floats may be NaN: nobody reads them.
         """
         final = self._kind.cast(rows, self.dtype)
         if getattr(given, "dtype", None) == np.dtype(object):
             for i in np.flatnonzero(over):
-                final[i] = self._rows(given[i])
+                final[i] = self._rows(given[i], read=... if truncated[i] else slice(0))
         else:
             self._check(given, "step", "final_obs")
-            final[over] = self._rows(self._ended(given, over), int(over.sum()))  # other rows may have any numbers
+            final[over] = self._rows(self._ended(given, over), int(over.sum()), read=truncated[over])
         return final
 
     def _ended(self, obs: Any, over: Array) -> Any:
@@ -152,7 +153,7 @@ class BatchRows:
             return tuple(self._ended(part, over) for part in obs)
         return self._kind.rows_of(obs, over)
 
-    def _rows(self, obs: Any, *lead: int) -> Array:
+    def _rows(self, obs: Any, *lead: int, read: Any = ...) -> Array:
         """Return rows (*lead, *shape)."""
         try:
             if self._flatten is not None:
@@ -161,7 +162,7 @@ class BatchRows:
             if self._layout is None:
                 return self._kind.cast(channels_first(self._axes, obs), self.dtype).reshape(*lead, *self.shape)
             rows = self._kind.zeros((*lead, self._layout.size), self._layout.dtype)
-            self._kind.write_parts(self._layout, obs, rows)
+            self._kind.write_parts(self._layout, obs, rows, read)
         except AnswerError as error:
             raise EnvError(f"{self._checks.name}: {error}") from error
         return rows

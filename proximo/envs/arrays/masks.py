@@ -42,8 +42,11 @@ def mask_row(mask: Any, width: int) -> np.ndarray:
         (width,) bool.
 
     Raises:
-        AnswerError: The mask has another number of entries, or other values than True, False, 1 and 0.
+        AnswerError: The mask is None, or has another number of entries, or other values than True, False, 1 and 0.
     """
+    if mask is None:
+        raise AnswerError(f"action_mask is None. Give one entry for each of the {width} choices of the action space, "
+                          "all of them True where every action is allowed")
     several = isinstance(mask, tuple | list) and len(mask) and np.ndim(mask[0])
     row = np.concatenate([np.ravel(part) for part in mask]) if several else np.ravel(np.asarray(mask))
     if row.size != width:

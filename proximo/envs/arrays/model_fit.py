@@ -13,6 +13,7 @@ from proximo.envs.arrays.obs_layout import Layout, Part, obs_layout
 from proximo.errors import UsageError, notify
 
 SCALED = ("squashed", "beta")  # distributions whose actions are scaled to the bounds; others are clipped to them
+FEWEST_VALUES = 1000  # of float32 between the bounds: with fewer, actions are rounded to bounds, where atanh is large
 LEAST_PIXELS = {"cnn": 36, "impala": SMALLEST_IMAGE}  # of a side
 LEAST_FEATURES = 128  # of the network of an image that is a part of an observation
 
@@ -147,11 +148,13 @@ def action_problems(cfg: Config, space: gym.Space[Any]) -> list[str]:
 def _problems_of_bounds(cfg: Config, space: gym.spaces.Box) -> list[str]:
     """Return why a distribution between the bounds of every component cannot be made, as one sentence."""
     with np.errstate(over="ignore", invalid="ignore"):
-        span = np.asarray(space.high, np.float32) - np.asarray(space.low, np.float32)
-    wrong = np.argwhere(~(np.isfinite(span) & (span > 0)))
+        low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
+        span, step = high - low, np.spacing(np.maximum(abs(low), abs(high)))
+    wrong = np.argwhere(~(np.isfinite(span) & (span > FEWEST_VALUES * step)))
     if not len(wrong):
         return []
     where, more = tuple(wrong[0].tolist()), f" ({len(wrong)} components are like this)" * (len(wrong) > 1)
-    return [f"distribution={cfg.distribution} needs finite bounds with low < high, and a range that float32 holds. "
-            f"Component {list(where)} of the actions of {cfg.env_id} lies between {space.low[where]:g} and "
-            f"{space.high[where]:g}{more}. Change the bounds, or use --distribution gaussian or gsde."]
+    return [f"distribution={cfg.distribution} needs finite bounds with low < high, and a range that float32 holds, of "
+            f"more than {FEWEST_VALUES:,} numbers. Component {list(where)} of the actions of {cfg.env_id} lies between "
+            f"{space.low[where]:.7g} and {space.high[where]:.7g}{more}. Change the bounds, or use --distribution "
+            "gaussian or gsde."]

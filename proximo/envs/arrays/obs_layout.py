@@ -176,15 +176,21 @@ def part_not_inside(part: Part) -> AnswerError:
     return AnswerError(f"{part.name} has a number that is not in {part.space}")
 
 
-def write_rows(layout: Layout, observation: Any, rows: np.ndarray) -> None:
+def write_rows(layout: Layout, observation: Any, rows: np.ndarray, read: Any = ...) -> None:
     """Write an observation, or N in one structure (every array has a first axis of N more), into rows (..., size).
+
+    Args:
+        layout: Of the rows.
+        observation: What is written.
+        rows: Where.
+        read: Which of N rows anybody reads, (N,) bool. The others may have any floats. The default is all.
 
     Raises:
         ValueError: A float is NaN or infinite.
     """
     for part, view in zip(layout.parts, part_views(layout, rows)):
         view[...] = np.reshape(part_value(part, observation), view.shape)
-        if part.dtype.kind == "f" and not np.isfinite(view).all():
+        if part.dtype.kind == "f" and not np.isfinite(view[read]).all():
             raise part_not_finite(part)
 
 

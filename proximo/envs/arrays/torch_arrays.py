@@ -61,11 +61,11 @@ class TensorArrays:
         """Return those rows of an array or a tensor where `which`, (N,) bool, is True."""
         return torch.as_tensor(x, device=self._device)[which]
 
-    def write_parts(self, layout: Layout, observation: Any, rows: Array) -> None:
+    def write_parts(self, layout: Layout, observation: Any, rows: Array, read: Any) -> None:
         """Write N observations in one structure into rows (N, size); see NumpyArrays."""
         for part in layout.parts:
             numbers = self.cast(part_value(part, observation), part.dtype).reshape(len(rows), -1).contiguous()
-            if part.dtype.kind == "f" and not bool(numbers.isfinite().all()):
+            if part.dtype.kind == "f" and not bool(numbers[read].isfinite().all()):
                 raise part_not_finite(part)
             if part.kind == "discrete":
                 inside = (numbers >= 0) & (numbers < torch.as_tensor(part.choices, device=self._device))

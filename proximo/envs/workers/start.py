@@ -57,7 +57,8 @@ def start_workers(bundles: Sequence[Callable[[], Bundle]], timeout: float, name:
             raise
         if late.is_set():
             raise EnvError(f"{name}: {len(bundles)} worker processes did not start within {timeout:g} s. The machine "
-                           "is busy, or an environment is slow to make. Allow more with --env-timeout.") from error
+                           "is busy, an environment is slow to make, or each worker runs the whole script first: it "
+                           "must train under `if __name__ == \"__main__\":`. Allow more with --env-timeout.") from error
         raise EnvError(f"{name}: a worker process did not start ({type(error).__name__}: {error}). "
                        f"{_advice(error)}") from error
     finally:

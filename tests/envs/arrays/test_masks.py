@@ -44,6 +44,12 @@ def test_an_empty_mask_is_named():
         mask_row([], 2)
 
 
+def test_none_in_place_of_a_mask_is_named():
+    """It was said to have one entry."""
+    with pytest.raises(ValueError, match="^action_mask is None. Give one entry for each of the 3 choices"):
+        mask_row(None, 3)
+
+
 def test_rows_of_several_components():
     """An array and a tuple of arrays are the same mask; the number of entries must be right."""
     assert mask_row((np.array([1, 0]), np.array([0, 1, 1])), 5).tolist() == [True, False, False, True, True]
