@@ -18,7 +18,7 @@ from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.runs.run_group import check_one_run
 
-MEANING = ("activation", "distribution", "norm_obs")  # fields that change what weights of the same shapes compute
+MEANING = ("activation", "distribution", "norm_obs", "critic_obs")  # change what weights of the same shapes compute
 SCALE = ("norm_reward", "gamma")  # fields that change the scale of returns
 PARTLY = ("To begin with the weights that fit, save a model of this network that has them "
           "(docs/add-a-network.md#begin-with-trained-weights).")

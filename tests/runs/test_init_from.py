@@ -4,8 +4,10 @@ import json
 import shutil
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import proximo
 from proximo.cli.main import main
@@ -16,6 +18,7 @@ from proximo.errors import UsageError
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
 from proximo.runs.folder.run import SWEEP
+from tests.support.probes import UNIT, Probe
 from tests.support.runs import SMALL, CrashError, at_iteration, crash, same_logs, same_weights, train, weights
 from tests.support.torchrun import run_lines_on_two_ranks
 
@@ -207,6 +210,27 @@ def test_a_deviation_that_is_added_to_the_network_is_named(tmp_path, capsys):
     assert train(tmp_path / "two", *line, "--init-from", tmp_path / "one") == 2
     assert "was trained with log_std_init=-2.0, and this run has log_std_init=0.0." in capsys.readouterr().err
     assert train(tmp_path / "three", *line, "--log-std-init", "-2", "--init-from", tmp_path / "one") == 0
+
+
+class TwoSides(Probe):
+    """Observations of two parts with one shape."""
+
+    observation_space = spaces.Dict(left=UNIT, right=UNIT)
+
+    def observe(self):
+        return {"left": super().observe(), "right": -super().observe()}
+
+
+gymnasium.register("TwoSides-v0", entry_point=TwoSides)
+
+
+def test_another_part_that_the_policy_does_not_see_is_named(tmp_path, capsys):
+    """The weights of one part were used for the other one, because their shapes are equal."""
+    line = ("--env-id", "TwoSides-v0", "--total-timesteps", "32", "--critic-obs")
+    assert train(tmp_path / "one", *line, "left") == 0
+    assert train(tmp_path / "two", *line, "right", "--init-from", tmp_path / "one") == 2
+    assert "was trained with critic_obs=left, and this run has critic_obs=right." in capsys.readouterr().err
+    assert train(tmp_path / "three", *line, "left", "--init-from", tmp_path / "one") == 0
 
 
 def test_a_folder_of_several_runs_names_one(trained, tmp_path, capsys):
