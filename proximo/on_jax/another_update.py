@@ -63,8 +63,9 @@ def _apply(apply: Callable[..., Any], adam: Adam, gradient: Weights, learning_ra
         raise UsageError(f"apply returned {_kinds(found)}. {USES['apply']}")
     after, norm = found
     _check_kept("apply", adam, after)
-    ok = adam.ok & after.ok & jnp.isfinite(norm) & _are_finite(after.weights)
-    kept = jax.tree.map(lambda new, old: jnp.where(ok & (count > 0), new, old), after, adam)
+    learned = jnp.asarray(count) > 0
+    ok = adam.ok & (~learned | after.ok & jnp.isfinite(norm) & _are_finite(after.weights))
+    kept = jax.tree.map(lambda new, old: jnp.where(ok & learned, new, old), after, adam)
     return kept._replace(ok=ok), jnp.asarray(norm, jnp.float32)
 
 

@@ -58,11 +58,13 @@ def problems_of_variables(module: nnx.Module) -> list[str]:
 
 
 def check_constants(agents: Sequence[Any]) -> None:
-    """Raise UsageError if agents that are trained by one compiled function have different constants."""
+    """Raise UsageError if agents that one compiled function trains have different constants: arrays or floats."""
     constants = []
     for agent in agents:
         parts: Any = nnx.split(agent, nnx.Param, ...)
-        constants.append(dict(named(parts[2])))
+        floats = {".".join(map(str, (*path, name))): x for path, module in nnx.iter_modules(agent)
+                  for name, x in vars(module).items() if isinstance(x, float)}
+        constants.append(dict(named(parts[2])) | floats)
     if wrong := [name for name, x in constants[0].items()
                  if not all(name in other and np.array_equal(x, other[name]) for other in constants)]:
         raise UsageError(f"make_agent makes the constants {', '.join(wrong)} different for runs that train at once, "

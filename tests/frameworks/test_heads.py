@@ -84,10 +84,13 @@ def test_sampling_follows_the_probabilities(framework):
     assert stats.chisquare(counts, wrong * 40_000).pvalue < 1e-3
 
 
-def test_components_are_sampled_independently(framework):
-    head = framework.make_head("MultiCategoricalHead", [2, 2])
-    action = head(np.zeros((20_000, 4))).sample(head.noise(2, 20_000))
-    assert abs(np.corrcoef(action.T)[0, 1]) < 0.03
+def test_components_are_sampled_independently_by_their_probabilities(framework):
+    """A chi-squared test of 20,000 samples against the products of the probabilities of both components."""
+    one, other = np.array([0.5, 0.3, 0.2]), np.array([0.9, 0.1])
+    head = framework.make_head("MultiCategoricalHead", [3, 2])
+    action = head(np.tile(np.log(np.concatenate([one, other])), (20_000, 1))).sample(head.noise(2, 20_000))
+    counts = np.bincount(2 * action[:, 0] + action[:, 1], minlength=6)
+    assert stats.chisquare(counts, np.outer(one, other).ravel() * 20_000).pvalue > 1e-3
 
 
 def test_gaussian_equals_scipy_and_its_samples_follow_it(framework):

@@ -35,7 +35,7 @@ from tests.support.runs import train
 def runs(tmp_path_factory):
     """One small run of each kind."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm")}.items():
+    for name, words in {"plain": (), "normalised": ("--norm-obs",), "lstm": ("--recurrent", "lstm", "--norm-reward")}.items():
         assert train(folder / name, *words) == 0
     for name in ("Masked", "Started", "Bounded", "Several", "Hybrid"):
         assert train(folder / name.lower(), "--env-id", f"tests.support.probes:{name}-v0") == 0
@@ -314,6 +314,9 @@ def test_a_saved_model_is_the_model_that_it_is_now(runs, kind, tmp_path):
     again = proximo.load(tmp_path / "mine")
     assert np.array_equal(again.value(obs), model.value(obs)) and not np.allclose(again.value(obs), before)
     assert np.array_equal(again.predict(obs), model.predict(obs)) and repr(again) == repr(model)
+    for one in (model, again):
+        assert (one.moments is None, one.return_moments is None) == (kind == "lstm", kind == "normalised")
+    assert repr((again.moments, again.return_moments)) == repr((model.moments, model.return_moments))
 
 
 def test_a_model_that_cannot_act_is_not_saved_in_place_of_another_one(runs, tmp_path):

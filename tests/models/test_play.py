@@ -18,6 +18,7 @@ from proximo.models.play import (
     pick_episode,
     record_video,
 )
+from proximo.streams import env_seeds
 from tests.support.runs import train
 
 
@@ -28,6 +29,13 @@ def test_environments_give_raw_observations_in_this_process():
     assert envs.num_envs == 3 and envs.arrays == "numpy"
     assert np.abs(envs.reset().obs).max() < 0.05
     envs.close()
+
+
+def test_no_environment_has_the_seed_of_one_of_training():
+    """An evaluation with the seed of the run would begin with the episodes that the agent was trained in."""
+    seeds = []
+    make_playing_envs(Config(), parts_of("ppo", "torch")._replace(make_envs=lambda cfg, given: seeds.extend(given)), 8, 1)
+    assert len(seeds) == 8 and not {*seeds} & {*env_seeds(1, 8)}
 
 
 def test_playing_leaves_the_model_as_it_is(tmp_path):

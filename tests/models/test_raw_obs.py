@@ -88,6 +88,18 @@ def test_raw_observations_become_the_rows_of_the_suite(name):
     assert one.single and one.obs.shape == (1, *shape) and np.array_equal(one.obs[0], wanted[2])
 
 
+@pytest.mark.parametrize("hidden", [name for name, space in SPACES.items() if "action_mask" not in str(space)])
+def test_a_key_that_the_policy_does_not_see_may_be_missing(hidden):
+    """One of any kind, in N observations in one structure, in a list, and in one; the other part is as it is."""
+    space = spaces.Dict(seen=spaces.Box(-1, 1, (2,)), hidden=SPACES[hidden])
+    raw, wanted, _ = first_observations(space)
+    raw = [{"seen": one["seen"]} for one in raw]
+    rows = read_raw(space, wanted.shape[1:], batched(raw), "hidden")
+    assert rows.obs.shape == wanted.shape and np.array_equal(rows.obs, read_raw(space, wanted.shape[1:], raw, "hidden").obs)
+    assert np.array_equal(rows.obs[2:3], read_raw(space, wanted.shape[1:], raw[2], "hidden").obs)
+    assert all(one["seen"].tobytes() in row.tobytes() for one, row in zip(raw, rows.obs, strict=True))
+
+
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_spaces_travel_as_json(space):
     again = space_from_json(space_to_json(space))

@@ -39,8 +39,9 @@ def test_differences(before, after, sentence):
     assert re.search(sentence.replace("\\\\", "\\"), task_difference(before, after, False))
 
 
-def test_bounds_to_which_actions_are_scaled_must_be_the_same(caplog):
-    wide = spec(spaces.Box(-5, 5, (2,), np.float32))
+@pytest.mark.parametrize("bounds", [(-5, 1), (-1, 5)])
+def test_bounds_to_which_actions_are_scaled_must_be_the_same(bounds, caplog):
+    wide = spec(spaces.Box(*bounds, (2,), np.float32))
     with pytest.raises(UsageError, match="scales actions to their bounds"):
         check_bounds(spec(UNIT), wide, Config(distribution="squashed"))
     check_bounds(spec(UNIT), wide, Config())

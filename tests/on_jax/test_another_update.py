@@ -89,6 +89,16 @@ def test_what_is_not_finite_is_not_kept(wrong):
         list(train(SMALL, make_envs, make_agent, set_up=changing(apply=lambda adam, gradient, *_: wrong(adam, gradient))))
 
 
+def test_an_update_that_has_failed_ends_the_training():
+    """It says so by `ok`, as update() does after a gradient that is not finite, whose weights are those before it."""
+    def failing(learner, adam, *rest):
+        after, stats = update(learner, adam, *rest)
+        return after._replace(ok=jnp.bool_(False)), stats
+
+    with pytest.raises(NumbersError):
+        list(train(SMALL, make_envs, make_agent, set_up=changing(update=failing)))
+
+
 def test_an_update_that_is_not_finite_is_not_kept():
     def wrong(learner, adam, *rest):
         after, stats = update(learner, adam, *rest)
@@ -106,6 +116,18 @@ def test_nothing_changes_without_a_valid_row():
         after, norm = changed(apply=descend).apply(adam, {"a": jnp.ones(3)}, 0.5, 1e-5, 1.0, count)
         np.testing.assert_allclose(after.weights["a"], expected)
         assert after.ok and norm == 0
+
+
+@pytest.mark.parametrize(("count", "ok"), [(0.0, True), (2.0, False)])
+def test_what_is_not_finite_without_a_valid_row_ends_nothing(count, ok):
+    """The direction of a gradient is 0 / 0 there: training ended, although nothing was to be learned."""
+    def along(adam, gradient, learning_rate, *_):
+        norm = jnp.linalg.norm(gradient["a"])
+        return adam._replace(weights={"a": adam.weights["a"] - learning_rate * gradient["a"] / norm}), norm
+
+    adam = start_adam({"a": np.ones(3, np.float32)})
+    after, _ = changed(apply=along).apply(adam, {"a": jnp.zeros(3)}, 0.5, 1e-5, 1.0, count)
+    assert after.ok == ok and np.array_equal(after.weights["a"], np.ones(3))
 
 
 @pytest.mark.parametrize("change", [{}, {"recurrent": "gru", "memory_size": 8}])

@@ -76,11 +76,15 @@ def test_an_array_of_a_module_is_a_constant(array):
     assert once.stats["losses/value_loss"] != twice.stats["losses/value_loss"]
 
 
-def test_constants_of_runs_that_train_at_once_must_be_equal():
-    """The compiled function has those of the first one."""
-    check_constants([Scaled(4, 1, np.ones(4)), Scaled(4, 1, np.ones(4))])
-    with pytest.raises(UsageError, match="the constants scale different"):
-        check_constants([Scaled(4, 1, np.ones(4)), Scaled(4, 1, np.zeros(4))])
+@pytest.mark.parametrize(("equal", "other"), [(np.ones(4), np.zeros(4)), (1.0, 0.5)], ids=["arrays", "floats"])
+def test_constants_of_runs_that_train_at_once_must_be_equal(equal, other):
+    """The compiled function has those of the first one: also the number of a sweep that make_agent gives a layer."""
+    def agents(*scales):
+        return [nnx.List([Scaled(4, 1, scale)]) for scale in scales]
+
+    check_constants(agents(equal, equal))
+    with pytest.raises(UsageError, match="the constants 0.scale different"):
+        check_constants(agents(equal, other))
 
 
 @pytest.mark.parametrize(("agent", "sentence"), [

@@ -89,9 +89,9 @@ def test_a_network_that_is_returned_again_and_cannot_be_copied_is_refused():
 
 
 def test_a_resumed_run_and_a_loaded_model_have_the_buffers(tmp_path, monkeypatch):
-    """Against the run that was not interrupted, and against the last iteration of the loop."""
-    *_, last = proximo.iterations(cfg(""), make_agent=make_agent)
-    trained = last.weights()
+    """Against the run that was not interrupted, and against the iterations of the loop."""
+    weights = {it.steps: it.weights() for it in proximo.iterations(cfg(""), make_agent=make_agent)}
+    trained = weights[320]
     whole, broken = (proximo.train(cfg(tmp_path / "whole"), make_agent=make_agent), tmp_path / "broken")
     at_iteration(monkeypatch, 5, crash)
     with pytest.raises(CrashError):
@@ -104,8 +104,9 @@ def test_a_resumed_run_and_a_loaded_model_have_the_buffers(tmp_path, monkeypatch
     assert abs(saved["trunk.norm.running_mean"]).min() > 0
     loaded = saved_buffers(proximo.load(broken, make_agent=make_agent).actor.agent)
     assert all(np.array_equal(loaded[name], saved[name]) for name in STATISTICS)
-    newest = models_over_time(broken)[-1][1]["weights"]
-    assert all(np.array_equal(newest[name], x) for name, x in saved.items())
+    checkpoints = dict(models_over_time(broken))
+    assert [*checkpoints] == [288, 320]
+    assert all(np.array_equal(model["weights"][name], x) for steps, model in checkpoints.items() for name, x in weights[steps].items())
 
 
 def test_several_processes_are_refused():

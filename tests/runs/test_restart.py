@@ -134,13 +134,15 @@ def test_a_folder_without_an_iteration_says_that_nothing_is_lost(tmp_path, capsy
 
 
 def test_what_a_resume_may_change_changes_and_the_machines_choices_stay(tmp_path, capsys):
-    """The command names the module of its environment, so that the recorded run may import it."""
+    """The command names the module of its environment, so that the recorded run may import it. Threads that it names must be those of the run."""
     module = ("--env-id", "tests.support.probes:Masked-v0")
     train(tmp_path / "run", "--threads", "2", *module)
     capsys.readouterr()
     assert train(tmp_path / "run", *module, *AUTO, "--total-timesteps", "640", "--gamma", "0.5") == 0
     assert "Changed: total_timesteps 320 -> 640, gamma 0.99 -> 0.5" in capsys.readouterr().err
     assert len(rows(tmp_path / "run", "metrics.csv")) == 20
+    assert train(tmp_path / "run", *module, *AUTO, "--total-timesteps", "640", "--gamma", "0.5", "--threads", "1") == 2
+    assert "threads=1 was given, but the run has threads=2" in capsys.readouterr().err
 
 
 def test_what_a_command_leaves_out_has_its_default(tmp_path, capsys):

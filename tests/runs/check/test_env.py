@@ -27,6 +27,7 @@ def told(env_id):
 def test_a_good_environment_has_no_fault():
     wrong, right = told("CartPole-v1")
     assert not wrong and "same seed gives the same episode" in right and "state can be saved" in right
+    assert "different seeds give different episodes" in right
 
 
 class NewDraws(Probe):

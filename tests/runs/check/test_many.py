@@ -50,6 +50,14 @@ class Unseeded(Walk):
         return np.array([self.place]), {}
 
 
+class Lottery(Walk):
+    """Rewards are drawn from a generator that reset(seed) does not seed."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, np.random.default_rng().random(), *rest
+
+
 class Endless(Walk):
     def step(self, action):
         return *super().step(action)[:2], False, False, {}
@@ -100,8 +108,13 @@ def test_the_parts_of_an_observation_are_shown_as_their_space_has_them():
         assert shown in [finding.what for finding in findings if finding.ok]
 
 
-def test_seeds_that_are_ignored_are_a_fault():
-    assert told(vector(Unseeded))[0] == ["the same seed gives different episodes"]
+@pytest.mark.parametrize("kind", [Unseeded, Lottery])
+def test_seeds_that_are_ignored_are_a_fault(kind):
+    assert told(vector(kind))[0] == ["the same seed gives different episodes"]
+
+
+def test_seeds_that_are_used_are_told():
+    assert "different seeds give different episodes" in told(vector(Walk))[1]
 
 
 def test_episodes_that_do_not_end_are_a_fault(monkeypatch):
