@@ -31,6 +31,7 @@ else:
     Texts = Arguments = tuple[str, ...]
 Group = Literal["environment", "policy", "training", "logging", "machine"]
 KEY = "proximo"  # of the metadata of a field
+_hints_of = cache(get_type_hints)  # of a class
 MANY_ENVS = 1024  # for which a GPU pays off also without convolutions
 NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text", NoneType: "None",
          tuple[int, ...]: "a list of whole numbers, such as [64, 64]", tuple[str, ...]: "a list of texts"}
@@ -151,14 +152,13 @@ def _same_name(one: Any, other: Any) -> bool:
     return PureWindowsPath(str(one)).name == PureWindowsPath(str(other)).name
 
 
-@cache
 def field_types(kind: Any) -> dict[str, Any]:
     """Return the type of every field. A class of a program gives a field of Proximo a default, not another type."""
     ours = next((base for base in kind.__mro__ if base.__module__.startswith("proximo.")), kind)
     try:
-        return get_type_hints(kind) | get_type_hints(ours)
+        return _hints_of(kind) | _hints_of(ours)
     except NameError:  # a class inside of a function, with annotations that are texts
-        return dict.fromkeys(kind.__dataclass_fields__, Any) | get_type_hints(ours)
+        return dict.fromkeys(kind.__dataclass_fields__, Any) | _hints_of(ours)
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:
