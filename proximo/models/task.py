@@ -113,15 +113,26 @@ def check_bounds(spec: Spec, envs: VecEnv, cfg: Config) -> None:
     Raises:
         UsageError: They differ, and cfg.distribution scales actions to them. Otherwise a difference is a warning.
     """
-    pairs = zip(action_parts(spec.action_space), action_parts(envs.action_space), strict=True)
-    if all(np.array_equal(old.low, new.low) and np.array_equal(old.high, new.high)
-           for old, new in pairs if isinstance(old, spaces.Box) and isinstance(new, spaces.Box)):
+    if not (said := bounds_difference(spec, envs)):
         return
-    said = f"The environment has the actions {envs.action_space}, but the agent was trained with {spec.action_space}."
     if cfg.distribution in SCALED:
         raise UsageError(f"{said} distribution={cfg.distribution} scales actions to their bounds, so the same outputs "
                          "would be other actions. Use the bounds of the run, or start a new run.")
     warn(f"{said} Actions are clipped to the new bounds.")
+
+
+def bounds_difference(spec: Spec, envs: Any) -> str:
+    """Return how the bounds of actions differ from those of an agent, "" if they do not.
+
+    Args:
+        spec: What the agent saw of its environments.
+        envs: The environments, or another Spec, between which `task_difference` finds no difference.
+    """
+    pairs = zip(action_parts(spec.action_space), action_parts(envs.action_space), strict=True)
+    if all(np.array_equal(old.low, new.low) and np.array_equal(old.high, new.high)
+           for old, new in pairs if isinstance(old, spaces.Box) and isinstance(new, spaces.Box)):
+        return ""
+    return f"The environment has the actions {envs.action_space}, but the agent was trained with {spec.action_space}."
 
 
 def _parts(space: Any) -> dict[str, tuple[Any, ...]]:

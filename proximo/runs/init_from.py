@@ -13,7 +13,7 @@ from proximo.facts import facts, shown
 from proximo.models.read_folder import read_model
 from proximo.models.save_folder import moments_of
 from proximo.models.spaces import spec_from
-from proximo.models.task import task_difference
+from proximo.models.task import bounds_difference, task_difference
 from proximo.models.weights import check_numbers
 from proximo.protocols import MakeEnvs, Spec, VecEnv
 from proximo.runs.run_group import check_one_run
@@ -90,8 +90,8 @@ def make_trained_agent(make_agent: Any, model: dict[str, Any], source: str, spec
         other = "".join(f" It was trained with {setting}." for setting in differences(cfg, model["config"], policy))
         other += f" {problem}" if problem else ""
         raise UsageError(f"init_from={source} does not fit this run: {error}{other} {PARTLY}") from error
-    if problem:
-        warn_once(f"init_from={source}: {problem} Its network is used as it is.")
+    if different := problem or bounds_difference(spec_from(model), spec):
+        warn_once(f"init_from={source}: {different} Its network is used as it is.")
     return agent
 
 

@@ -221,7 +221,15 @@ class TwoSides(Probe):
         return {"left": super().observe(), "right": -super().observe()}
 
 
+class Reach(Probe):
+    """One action between two bounds."""
+
+    def __init__(self, far=1.0):
+        self.action_space = spaces.Box(-far, far, (1,), np.float32)
+
+
 gymnasium.register("TwoSides-v0", entry_point=TwoSides)
+gymnasium.register("Reach-v0", entry_point=Reach)
 
 
 def test_another_part_that_the_policy_does_not_see_is_named(tmp_path, capsys):
@@ -231,6 +239,21 @@ def test_another_part_that_the_policy_does_not_see_is_named(tmp_path, capsys):
     assert train(tmp_path / "two", *line, "right", "--init-from", tmp_path / "one") == 2
     assert "was trained with critic_obs=left, and this run has critic_obs=right." in capsys.readouterr().err
     assert train(tmp_path / "three", *line, "left", "--init-from", tmp_path / "one") == 0
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_other_bounds_of_actions_are_told(framework, tmp_path, capsys):
+    """The same outputs of a squashed policy are other actions. Nothing is said where the bounds are equal."""
+    if framework == "jax":
+        pytest.importorskip("jax")
+    line = ("--framework", framework, "--env-id", "Reach-v0", "--distribution", "squashed", "--total-timesteps", "32", "--env-kwargs")
+    assert train(tmp_path / "one", *line, "far=1.0") == 0
+    for name, told in (("1.0", 0), ("2.0", 1)):
+        capsys.readouterr()
+        assert train(tmp_path / name, *line, f"far={name}", "--init-from", tmp_path / "one") == 0
+        said = capsys.readouterr().err
+        assert said.count("The environment has the actions Box(-2.0, 2.0, (1,), float32), but the agent was trained with "
+                          "Box(-1.0, 1.0, (1,), float32). Its network is used as it is.") == told, said
 
 
 def test_a_folder_of_several_runs_names_one(trained, tmp_path, capsys):

@@ -91,9 +91,9 @@ class LiveRuns:
 
     def _search(self) -> None:
         folders = list(dict.fromkeys(folder for path in self.paths for folder in run_folders(path)))
-        newest = sorted(folders, key=_written_at, reverse=True)[:MOST_RUNS]
+        newest = {*sorted(folders, key=_written_at, reverse=True)[:MOST_RUNS]}
         self.left_out = len(folders) - len(newest)
-        self._found = [folder for folder in folders if folder in set(newest)]
+        self._found = [folder for folder in folders if folder in newest]
         points = points_of_each(len(newest))
         for folder in self._found:
             if folder not in self._curves:
