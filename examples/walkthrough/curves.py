@@ -18,7 +18,7 @@ def run(name: str, variants: dict[str, Callable[[int, int], Episodes]], before: 
     """Train each variant with each seed; write NAME.csv and NAME.png, where the last variant of `before` is grey."""
     torch.set_num_threads(1)  # more threads make networks this small slower
     folder = Path(os.environ.get("WALKTHROUGH_FOLDER", "runs/walkthrough"))
-    total_steps, num_seeds = number_of("WALKTHROUGH_STEPS", "8000"), number_of("WALKTHROUGH_SEEDS", "3")
+    total_steps, num_seeds = (int(os.environ.get(f"WALKTHROUGH_{x}", y)) for x, y in (("STEPS", 8_000), ("SEEDS", 3)))
     folder.mkdir(parents=True, exist_ok=True)
     grid, curves = np.linspace(0, total_steps, 101), {}
     for variant, train in variants.items():
@@ -34,14 +34,6 @@ def run(name: str, variants: dict[str, Callable[[int, int], Episodes]], before: 
     last = np.array([row[2:] for row in rows if row[0] == rows[-1][0]], float)  # number of steps, curve
     earlier = [(np.linspace(0, last[0, 0], 101), last[:, 1:])] if len(last) else []
     return draw(folder / f"{name}.png", grid, curves, earlier)
-
-
-def number_of(variable: str, default: str) -> int:
-    """Return the number in an environment variable."""
-    given = os.environ.get(variable, default)
-    if not given.isdecimal() or not int(given):
-        raise SystemExit(f"{variable}={given} is no whole number above 0.")
-    return int(given)
 
 
 def smooth(episodes: Episodes, grid: np.ndarray, last: int = 20) -> np.ndarray:
