@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from proximo.cli import flags
 from proximo.cli.bench_commands import _parse_flags
 from proximo.cli.flags import parse_flags
 from proximo.config import Config
@@ -36,6 +37,14 @@ def test_spellings(words, expected):
             parse_flags(Config, words.split())
     else:
         assert parse_flags(Config, words.split()) == expected
+
+
+def test_the_types_of_fields_are_read_once_per_command(monkeypatch):
+    """Once for each field took 41 ms of every command, and 10 s of a sweep with 256 runs."""
+    read, calls = flags.field_types, []
+    monkeypatch.setattr(flags, "field_types", lambda kind: calls.append(kind) or read(kind))
+    assert flags.read_flags(Config, ["--seed", "3", "--num-envs", "2"]) == ({"seed": 3, "num_envs": 2}, [])
+    assert calls == [Config]
 
 
 def test_a_number_keeps_its_last_digit():

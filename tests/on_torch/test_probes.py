@@ -101,7 +101,7 @@ def test_forbidden_actions_are_never_taken(name):
                                     {"state_dependent_std": True}])
 def test_an_action_on_the_bound_is_learned(fields):
     """The best action is the upper or the lower bound, which no distribution saturates before it is reached."""
-    agent, mean_return = train_on("Bound", 60, **fields)
+    agent, mean_return = train_on("Bound", 45, **fields)
     obs = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     with torch.no_grad():
         mode = agent(obs, None, torch.zeros(2, dtype=torch.bool), ())[0].mode().clamp(1, 3).flatten().tolist()
