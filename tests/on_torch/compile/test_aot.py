@@ -108,7 +108,6 @@ print([x.tolist() for x in compile_ahead(make_step(agent), example, "step")(*exa
 def test_compiled_step_equals_eager_and_is_kept_in_the_cache(cache, capfd, monkeypatch):
     """Against eager steps up to rounding. A second process finds the library in the cache. A truncated one is built
     again; the build is replaced by one that copies the whole file."""
-    monkeypatch.setattr(aot_build, "STACK_OPTIONS", {})  # compiled in a third of the time
     agent = make_net()
     step, example = make_step(agent), make_example(agent)
     before = [tensor.clone() for tensor in example]
@@ -207,9 +206,8 @@ def test_few_rows_allocate_nothing_and_are_computed_in_vectors(cache):
 
 
 @needs_compiler
-def test_operators_that_only_torch_has_are_called_by_the_library(cache, monkeypatch):
+def test_operators_that_only_torch_has_are_called_by_the_library(cache):
     """weight_norm and linalg.solve have no C++ code of inductor: it was an error of torch at the first call."""
-    monkeypatch.setattr(aot_build, "STACK_OPTIONS", {})  # compiled in a third of the time
     example = (torch.tensor([[2.0, 0.0], [1.0, 4.0]]), torch.tensor([[2.0], [9.0]]))
 
     def solve():
