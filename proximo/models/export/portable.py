@@ -66,8 +66,8 @@ class Portable(nn.Module):
         rows = inputs[self.inputs[0].name].shape[0]
         first = inputs["first"] if self.state_shapes else torch.zeros(rows, dtype=torch.bool)
         rows_of = inputs["state"].split([*map(math.prod, self.state_shapes)], -1) if self.state_shapes else ()
-        state = tuple(part.unflatten(-1, shape) for part, shape in zip(rows_of, self.state_shapes, strict=True))
+        state = tuple(part.reshape(-1, *shape) for part, shape in zip(rows_of, self.state_shapes, strict=True))
         dist, _, state = self.agent(self.observation(inputs), inputs.get("mask"), first, state)
         outputs = self.action(dist)
-        rest = {"next_state": torch.cat([part.flatten(1) for part in state], -1)} if self.state_shapes else {}
+        rest = {"next_state": torch.cat([part.reshape(rows, -1) for part in state], -1)} if self.state_shapes else {}
         return outputs | rest

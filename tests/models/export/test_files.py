@@ -206,15 +206,15 @@ def test_a_network_of_ones_own(change, tmp_path, capfd):
 
 
 class LastThree(torch.nn.Module):
-    """A memory whose state has more than two axes: the features of the last three steps, and a number that counts them."""
+    """A memory whose state has three axes, the features of the last three steps, and one, a number that counts them."""
 
     def initial_state(self, num_envs, device="cpu"):
-        return torch.zeros(num_envs, 3, 16, device=device), torch.zeros(num_envs, 1, device=device)
+        return torch.zeros(num_envs, 3, 16, device=device), torch.zeros(num_envs, device=device)
 
     def forward(self, x, first, state):
         last, count = (torch.where(first.view(-1, *[1] * (part.ndim - 1)), 0.0, part) for part in state)
         rows = torch.cat([last[:, 1:], x[:, None]], 1)
-        return rows[:, 0] - rows[:, 1] + 2 * rows[:, 2] + count.sin(), (rows, count + 1)
+        return rows[:, 0] - rows[:, 1] + 2 * rows[:, 2] + count.sin()[:, None], (rows, count + 1)
 
 
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
