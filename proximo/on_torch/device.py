@@ -73,17 +73,17 @@ def set_up_torch(cfg: Config, world: World, device: torch.device) -> int:
 
 
 def check_defaults() -> None:
-    """Raise UsageError if torch computes in another dtype or on another device by default, which would change results.
+    """Raise UsageError if the default dtype or device of torch is another one, or autocast is on: results would change.
 
-    An environment or a callback may have switched to it, also while a run trains.
+    An environment or a callback may have changed them, also while a run trains.
     """
     if torch.get_default_dtype() != torch.float32:
         raise UsageError(f"The default dtype of torch is {torch.get_default_dtype()}, and networks are trained in "
-                         "float32. Call torch.set_default_dtype(torch.float32) before training, and after code of an "
-                         "environment or a callback that has changed it.")
+                         "float32. Call torch.set_default_dtype(torch.float32) before training, and wherever an "
+                         "environment or a callback has changed it.")
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise UsageError("torch.autocast is on where training begins or continues, and would change what is computed. "
-                         "Call it outside of torch.autocast, which environments and callbacks have to leave, too; "
+                         "Train outside of it, and leave it before an environment or a callback returns; "
                          "--precision bf16 computes in bfloat16.")
     if (default := torch.get_default_device()).type != "cpu":
         raise UsageError(f"The default device of torch is {default}. Call torch.set_default_device(None); "

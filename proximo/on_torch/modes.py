@@ -30,7 +30,7 @@ def acting(agent: nn.Module) -> Iterator[None]:
     Afterwards each learns in the mode in which it was made, so that a frozen encoder may stay in evaluation mode.
 
     Raises:
-        UsageError: The defaults of torch are others than where training began.
+        UsageError: The default dtype or device of torch is another one, or autocast is on.
     """
     check_defaults()
     learning = [module for module in agent.modules() if module.training]

@@ -194,10 +194,12 @@ def test_a_state_dependent_deviation_stays_in_its_range(framework):
 
 @pytest.mark.parametrize(("fields", "space", "sentence"), [
     ({"distribution": "squashed"}, spaces.Box(-1, np.inf, (2,)), "distribution=squashed needs finite bounds with low "
-     "< high, and a range that float32 holds, of more than 1,000 numbers. Component [0] of the actions of CartPole-v1 lies between -1 and inf (2 "),
+     "< high, a range that float32 holds, and more than 1,000 numbers of float32 "
+     "between them. Component [0] of the actions of CartPole-v1 lies between -1 and inf (2 "),
     ({"distribution": "beta"}, spaces.Box(-np.inf, np.inf, (2,)), "distribution=beta needs finite bounds"),
     ({"distribution": "squashed"}, spaces.Box(np.float32([0, 1000]), np.float32([1e-30, 1000.01])), "distribution=squashed needs finite bounds "
-     "with low < high, and a range that float32 holds, of more than 1,000 numbers. Component [1] of the actions of CartPole-v1 lies between "
+     "with low < high, a range that float32 holds, and more than 1,000 numbers of "
+     "float32 between them. Component [1] of the actions of CartPole-v1 lies between "
      "1000 and 1000.01. Change the bounds"),
     ({"distribution": "gsde"}, spaces.Discrete(2), "distribution=gsde has no effect: CartPole-v1 has no continuous "
      "actions. Leave distribution out."),

@@ -154,7 +154,7 @@ def _problems_of_bounds(cfg: Config, space: gym.spaces.Box) -> list[str]:
     if not len(wrong):
         return []
     where, more = tuple(wrong[0].tolist()), f" ({len(wrong)} components are like this)" * (len(wrong) > 1)
-    return [f"distribution={cfg.distribution} needs finite bounds with low < high, and a range that float32 holds, of "
-            f"more than {FEWEST_VALUES:,} numbers. Component {list(where)} of the actions of {cfg.env_id} lies between "
-            f"{space.low[where]:.7g} and {space.high[where]:.7g}{more}. Change the bounds, or use --distribution "
-            "gaussian or gsde."]
+    return [f"distribution={cfg.distribution} needs finite bounds with low < high, a range that float32 holds, and "
+            f"more than {FEWEST_VALUES:,} numbers of float32 between them. Component {list(where)} of the actions of "
+            f"{cfg.env_id} lies between {space.low[where]:.7g} and {space.high[where]:.7g}{more}. Change the bounds, "
+            "or use --distribution gaussian or gsde."]

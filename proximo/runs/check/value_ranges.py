@@ -56,7 +56,8 @@ class ValueRanges:
 
     def remarks(self) -> Iterator[tuple[str, str]]:
         """Yield (what was seen, advice)."""
-        largest, whole = np.maximum(abs(self._low), abs(self._high)), _whole_numbers(self._space)
+        largest = np.maximum(abs(self._low), abs(self._high))
+        whole = _whole_numbers(self._space, largest.size)
         if largest.max(initial=0) > LARGE:
             advice = FLOATS_ONLY if largest[whole].max(initial=0) > LARGE else (
                 "Normalise them with --norm-obs, the default of ppo_continuous_action.")
@@ -106,7 +107,7 @@ class FirstValues:
                     fits = self._low.size == rows.shape[1]
                     self._low = np.minimum(rows.min(0), self._low if fits else np.inf)
                     self._high = np.maximum(rows.max(0), self._high if fits else -np.inf)
-                    self._whole = _whole_numbers(space)
+                    self._whole = _whole_numbers(space, rows.shape[1])
 
     def remarks(self, cfg: Config) -> Iterator[str]:
         """Yield a sentence for each that is large, and that neither the configuration nor the value function scales."""
@@ -143,12 +144,13 @@ def _is_counted(part: spaces.Space[Any] | None) -> bool:
     return isinstance(part, spaces.Box) and part.dtype != np.uint8
 
 
-def _whole_numbers(space: spaces.Space[Any] | None) -> np.ndarray:
-    """Return for each number of the counted parts of a Dict or Tuple whether it is no float; none for other spaces."""
+def _whole_numbers(space: spaces.Space[Any] | None, size: int) -> np.ndarray:
+    """Return (size,) bool: which numbers of the counted parts of a Dict or Tuple are no floats; other spaces: none."""
     parts = leaves(space) if isinstance(space, (spaces.Dict, spaces.Tuple)) else []
     counted = [part for path, part in parts if "action_mask" not in path and _is_counted(part)]
-    return np.concatenate([np.zeros(0, bool), *(
+    found = np.concatenate([np.zeros(0, bool), *(
         np.full(math.prod(x.shape or ()), not np.issubdtype(x.dtype, np.floating)) for x in counted)])
+    return found if found.size == size else np.zeros(size, bool)  # observations may have other shapes than the space
 
 
 def _far_from_zero(low: np.ndarray, high: np.ndarray) -> str:

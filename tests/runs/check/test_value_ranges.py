@@ -269,6 +269,16 @@ def test_check_env_advises_norm_obs_only_where_it_changes_the_numbers():
     assert [one for _, one in alone.remarks()] == ["Normalise them with --norm-obs, the default of ppo_continuous_action."]
 
 
+def test_large_numbers_in_arrays_of_another_shape_than_the_space_are_told():
+    """check-env ended with an error of NumPy, instead of naming the shape."""
+    class Longer(Sonar):
+        def seen(self, at):
+            return super().seen(at) | {"depth": np.full(3, 30000, np.uint16)}
+
+    found = [one.what for one in check_env(Longer) if not one.ok]
+    assert any(one.startswith("observations reach") for one in found) and any("shape" in one for one in found), found
+
+
 @pytest.mark.parametrize(("space", "largest"), [
     (spaces.Dict({"board": spaces.Box(0, 200, (3,), np.uint8), "action_mask": spaces.MultiBinary(2)}), 0),
     (spaces.Dict({"me": spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.int8), "far": spaces.Box(0, 900, (), np.int16)})}), 900),
