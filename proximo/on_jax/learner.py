@@ -66,7 +66,7 @@ def apply_gradient(adam: Adam, gradient: Weights, learning_rate: Array | float, 
     Returns the norm of the gradient too, a scalar.
     """
     norm = optax.tree.norm(gradient)
-    ok = adam.ok & jnp.isfinite(norm)
+    ok = adam.ok & (jnp.isfinite(norm) | (count <= 0))
     shrink = jnp.minimum(max_grad_norm / (norm + 1e-6), 1.0)
     gradient = jax.tree.map(lambda g: g * shrink, gradient)
     moments = optax.ScaleByAdamState(adam.step, adam.exp_avg, adam.exp_avg_sq)

@@ -7,7 +7,7 @@ import pytest
 from proximo.catalog import parts_of
 from proximo.config import Config
 from proximo.on_jax import parameters
-from proximo.on_jax.learner import minibatch_advantages, permutations
+from proximo.on_jax.learner import apply_gradient, minibatch_advantages, permutations, start_adam
 from proximo.on_jax.pure_training import make_training
 
 
@@ -48,6 +48,14 @@ def test_adam_is_one_operation_for_any_number_of_parameters():
         return str(jax.make_jaxpr(training.step)(state)).count(" sqrt ")
 
     assert square_roots((8, 8)) == square_roots((8, 8, 8, 8)) > 0
+
+
+@pytest.mark.parametrize(("count", "ok"), [(0.0, True), (2.0, False)])
+def test_a_gradient_that_is_not_finite_ends_training_if_it_has_a_row(count, ok):
+    """A loss of a program may divide by its number of valid rows. On torch, a minibatch without one is left out."""
+    adam = start_adam({"a": np.ones(3, np.float32)})
+    after, _ = apply_gradient(adam, {"a": np.full(3, np.nan, np.float32)}, 0.5, 1e-5, 1.0, count)
+    assert after.ok == ok and after.step == 0 and np.array_equal(after.weights["a"], np.ones(3))
 
 
 def test_weights_of_a_large_network_are_not_copied_into_a_vector():

@@ -159,6 +159,7 @@ def updating() -> Rewrites:
             ("lax.scan(epoch, adam, minibatches, unroll=unroll)", "lax.scan(epoch, adam, minibatches)")),
         "apply_gradient": (
             (", count: Array | float = 1.0", ""), ("ok & (count > 0)", "ok"),
+            ("(jnp.isfinite(norm) | (count <= 0))", "jnp.isfinite(norm)"),
             (", unless `count`, of its rows, is 0.\n\n    Returns the norm of the gradient too, a scalar.\n    \"\"\"",
              ". Returns its norm too, a scalar.\"\"\"")),
         "compute_gradient": (
