@@ -17,6 +17,7 @@ from proximo.envs.machine.memory_needs import check_memory, network_memory
 from proximo.errors import UsageError
 from proximo.on_torch.assemble import assemble
 from proximo.protocols import Spec
+from tests.support.cgroups import write_cgroups
 from tests.support.faults import check_end, end_of
 
 pytestmark = pytest.mark.area("Sizes and memory")
@@ -125,16 +126,9 @@ def test_cgroups_of_both_versions_limit_the_memory(tmp_path, monkeypatch):
     """Against files as the kernel has them: the least limit around the process counts, "max" is none."""
     from proximo.envs.machine import memory
 
-    groups = tmp_path / "cgroup"
-    groups.write_text("4:memory:/a/b\n3:cpu:/a\n0::/user/job\n")
-    real = memory.Path
-    monkeypatch.setattr(memory, "Path", lambda path: groups if path == "/proc/self/cgroup" else real(
-        str(path).replace("/sys/fs/cgroup", str(tmp_path / "fs"))))
     limits = {"fs/memory.max": "max", "fs/user/memory.max": "5000", "fs/user/job/memory.max": "max",
               "fs/memory/a/memory.limit_in_bytes": "7000", "fs/memory/memory.limit_in_bytes": "9223372036854771712"}
-    for name, text in limits.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
+    write_cgroups(tmp_path, monkeypatch, "4:memory:/a/b\n3:cpu:/a\n0::/user/job\n", limits)
     assert min(memory._limits()) == 5000
     (tmp_path / "fs/user/memory.max").unlink()
     assert min(memory._limits()) == 7000

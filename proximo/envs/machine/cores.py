@@ -3,19 +3,32 @@
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from proximo.config import Config
+from proximo.envs.machine.cgroups import cgroup_files
 
 
 def usable_cores(processes: int = 1) -> int:
-    """Return how many cores this process may use (`taskset`, SLURM), divided by the processes that share them.
+    """Return how many cores this process may use (`taskset`, SLURM, limits of containers), divided by the processes
+    that share them.
 
     At least 1. macOS and Windows do not say which cores a process may use; there, all cores of the machine count.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes)
+    return max(1, int(min([cores, *_quotas()])) // processes)
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the processor time that cgroups allow, in seconds per second: 2.5 with `docker run --cpus 2.5`."""
+    for file in cgroup_files("cpu", "cpu.max", "cpu.cfs_quota_us"):
+        with suppress(OSError, ValueError):  # the file is absent, or says "max"
+            quota, *period = map(int, file.read_text().split())
+            if quota > 0:  # version 1: -1 is no limit
+                yield quota / (period[0] if period else int(file.with_name("cpu.cfs_period_us").read_text()))
 
 
 def default_threads(cfg: Config, local_processes: int, runs: int = 1) -> int:

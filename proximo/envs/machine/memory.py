@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
+
+from proximo.envs.machine.cgroups import cgroup_files
 
 LONG_NUMBER = re.compile(r"\d[\d,]{39,}")  # is shortened in messages
 
@@ -52,21 +53,6 @@ def _limits() -> Iterator[int]:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
             yield soft
-    for file in _cgroup_files():
+    for file in cgroup_files("memory", "memory.max", "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # the file is absent, or says "max"
             yield int(file.read_text())
-
-
-def _cgroup_files() -> Iterator[Path]:
-    """Yield the files with the limits of this process's cgroup and of those around it, versions 1 and 2."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        place, name = (("/sys/fs/cgroup", "memory.max") if not controllers else
-                       ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
-        if not controllers or "memory" in controllers.split(","):
-            inner = Path(path.lstrip("/"))
-            yield from (Path(place) / folder / name for folder in (inner, *inner.parents))
