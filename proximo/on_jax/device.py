@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from proximo.config import Config
-from proximo.errors import UsageError, first_line, warn
+from proximo.envs.machine.cache import user_cache
+from proximo.errors import FilesError, UsageError, first_line, warn, warn_once
 from proximo.facts import auto_selects_gpu
 from proximo.on_jax.networks import on_cpu
 
@@ -43,15 +44,14 @@ def pick_device(cfg: Config) -> jax.Device:
     return gpus[index]
 
 
-def cache_folder() -> Path:
-    """Return the folder of compiled functions in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "jax"
-
-
 def keep_compiled() -> None:
-    """Let JAX store compiled functions in cache_folder(), unless the program or JAX_COMPILATION_CACHE_DIR names one."""
+    """Let JAX store compiled functions in the user's cache, unless the program or JAX_COMPILATION_CACHE_DIR names a
+    folder."""
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        try:
+            jax.config.update("jax_compilation_cache_dir", str(user_cache("jax")))
+        except FilesError as fault:
+            warn_once(f"{fault} Without it, every run compiles its functions again.")
     if jax.config.jax_persistent_cache_min_compile_time_secs == 1.0:  # type: ignore[attr-defined]  # JAX's default
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from proximo.config import Config
+from proximo.envs.machine.cache import user_cache
 from proximo.errors import UsageError
 from proximo.on_jax import device
 from proximo.on_jax.device import pick_device, set_up_jax
@@ -66,13 +67,27 @@ def test_where_a_gpu_may_learn_the_threads_that_compile_are_not_limited(fields, 
 def test_a_folder_of_compiled_functions_that_the_program_names_is_kept(tmp_path):
     before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
     try:
-        for given, kept in ((str(tmp_path), str(tmp_path)), (None, str(device.cache_folder()))):
+        for given, kept in ((str(tmp_path), str(tmp_path)), (None, str(user_cache("jax")))):
             jax.config.update("jax_compilation_cache_dir", given)
             device.keep_compiled()
             assert jax.config.jax_compilation_cache_dir == kept
     finally:
         jax.config.update("jax_compilation_cache_dir", before[0])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
+
+
+def test_without_a_cache_functions_are_compiled_again(tmp_path, monkeypatch, caplog):
+    """A file is where the folder should be: a warning, and no folder that JAX would complain about."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        device.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert "Set XDG_CACHE_HOME to a folder that can be written. Without it, every run" in caplog.text
 
 
 def test_a_process_that_was_forked_after_training_is_refused(monkeypatch):

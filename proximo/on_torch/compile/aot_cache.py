@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from proximo.envs.machine.cache import user_cache
 from proximo.errors import FilesError
 from proximo.on_torch.device import cpu_flags
 
@@ -64,12 +65,7 @@ def cache_folder() -> Path:
     Raises:
         FilesError: It cannot be created, or other users may write into it.
     """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo" / "aot"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as fault:
-        raise FilesError(f"The cache {folder} cannot be created ({fault.strerror}). Set XDG_CACHE_HOME to another "
-                         "folder, or run without --compile.") from fault
+    folder = user_cache("aot")
     status = folder.stat()
     if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
         raise FilesError(f"The cache {folder} belongs to another user, or others may write into it. Set XDG_CACHE_HOME "

@@ -119,8 +119,8 @@ def start_wandb(run: Run, run_id: str | None) -> Tracker:
                              group=group_of(run), dir=str(run.folder), config=hyperparameters(run), id=run_id,
                              resume="allow" if run_id else None,  # create_new: several runs train in one process
                              settings=wandb.Settings(console="off", reinit="create_new"))
-    except wandb.Error as error:
-        raise UsageError(f"Weights & Biases did not start ({error}). Run `wandb login` once, or set "
+    except (wandb.Error, OSError, RuntimeError) as error:  # the last two without a home folder
+        raise UsageError(f"Weights & Biases did not start ({first_line(error)}). Run `wandb login` once, or set "
                          "WANDB_MODE=offline.") from error
     started.define_metric("*", step_metric="global_step")
     return RunTracker(started, str(started.id), "global_step", takes_code=True)
