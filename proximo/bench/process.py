@@ -211,11 +211,9 @@ def _has_summary(run_dir: Path) -> bool:
 
 
 def _task(work: Work, job: Job, stage: Stage) -> Task:
-    run_dir, threads = (work.folder / job.folder).absolute(), work.where.threads
+    run_dir = (work.folder / job.folder).absolute()
     env = {} if "WANDB_RUN_GROUP" in os.environ else {"WANDB_RUN_GROUP": f"{job.env_id} {job.label}"}
-    if threads or work.where.slots > 1:
-        env |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or 1))
-    env |= path_variables()
+    env |= work.where.variables(job.processes) | path_variables()
     words = _eval_words(run_dir, job, work.command) if stage == "eval" else _train_words(run_dir, job, work)
     return Task(words=tuple(words), env=env, cwd=str(Path.cwd()), run_dir=str(run_dir),
                 log=str(log_path(work.folder.absolute(), job)), processes=job.processes)

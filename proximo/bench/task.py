@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from proximo.envs.machine.cores import SHARE, usable_cores
+
 STOPPED = (130, 137, 143)  # exit codes of a process that was interrupted, killed or asked to end
 PATIENCE = 30  # seconds in which a process that is asked to end can save its last checkpoint
 
@@ -45,6 +47,12 @@ class Where:
     def slots(self) -> float:
         """How many runs may be handed over at the same time."""
         return self.workers or (1 if self.on == "local" else float("inf"))
+
+    def variables(self, processes: int) -> dict[str, str]:
+        """Return the environment variables that keep a run of so many processes from taking the cores of others."""
+        cores = int(usable_cores() // self.slots) if self.on == "local" else (self.threads or 1) * processes
+        limited = ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if self.threads or self.slots > 1 else ()
+        return {SHARE: str(max(1, cores))} | dict.fromkeys(limited, str(self.threads or 1))
 
     @property
     def memory_bytes(self) -> int:

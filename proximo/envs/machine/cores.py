@@ -11,10 +11,12 @@ from pathlib import Path
 from proximo.config import Config
 from proximo.envs.machine.cgroups import cgroup_files
 
+SHARE = "PROXIMO_CORES"  # variable: the cores that a benchmark leaves to each of the runs that it trains at once
+
 
 def usable_cores(processes: int = 1) -> int:
-    """Return how many cores this process may use (`taskset`, SLURM, limits of containers), divided by the processes
-    that share them.
+    """Return how many cores this process may use (`taskset`, SLURM, limits of containers, its share of a benchmark's),
+    divided by the processes that share them.
 
     At least 1. macOS and Windows do not say which cores a process may use; there, all cores of the machine count.
     """
@@ -23,7 +25,9 @@ def usable_cores(processes: int = 1) -> int:
 
 
 def _quotas() -> Iterator[float]:
-    """Yield the processor time that cgroups allow, in seconds per second: 2.5 with `docker run --cpus 2.5`."""
+    """Yield the processor time that SHARE and cgroups allow, in cores: 2.5 with `docker run --cpus 2.5`."""
+    with suppress(KeyError, ValueError):
+        yield int(os.environ[SHARE])
     for file in cgroup_files("cpu", "cpu.max", "cpu.cfs_quota_us"):
         with suppress(OSError, ValueError):  # the file is absent, or says "max"
             quota, *period = map(int, file.read_text().split())

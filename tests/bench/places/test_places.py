@@ -18,6 +18,8 @@ from proximo.bench.runner import bench
 from proximo.bench.status import SILENT, run_statuses, status
 from proximo.bench.task import Ended, Task, Where, bytes_of, stop_all
 from proximo.cli.main import main
+from proximo.config import Config
+from proximo.envs.machine.cores import default_threads
 from proximo.errors import UsageError
 from proximo.runs.folder.lock import locked
 from tests.support.fake_trainer import FAKE
@@ -111,6 +113,22 @@ def test_a_task_is_text_with_absolute_folders_and_its_own_threads(tmp_path, monk
     own = job.__class__(**{**vars(job), "overrides": {"threads": 2}})
     start_jobs(Work(folder=Path("out"), place=place, where=Where(on="ray"), command=FAKE), [own])
     assert place.tasks[-1].words[-2:] == ("--threads", "2") and place.tasks[-1].words.count("--threads") == 1
+
+
+@pytest.mark.parametrize(("where", "processes", "cores", "threads"), [
+    (Where(), 1, 16, None), (Where(workers=4), 1, 4, "1"), (Where(workers=4), 2, 4, "1"), (Where(workers=40), 1, 1, "1"),
+    (Where(workers=4, job_threads=3), 1, 4, "3"), (Where(on="ray", workers=2), 1, 1, "1"),
+    (Where(on="ray", job_threads=3), 2, 6, "3"), (Where(on="slurm", job_threads=3), 1, 3, "3")])
+def test_runs_that_are_trained_at_once_share_the_cores(where, processes, cores, threads, monkeypatch):
+    """A convolutional network has as many threads as there are cores, and Atari as many worker processes."""
+    monkeypatch.setattr("proximo.bench.task.usable_cores", lambda: 16)
+    variables = where.variables(processes)
+    assert variables["PROXIMO_CORES"] == str(cores) and variables.get("OMP_NUM_THREADS") == threads
+    monkeypatch.undo()
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    assert default_threads(Config(model="cnn"), processes) == max(1, cores // processes)
 
 
 def test_a_killed_run_continues_and_its_signal_is_said(file, tmp_path, monkeypatch, capfd):
