@@ -133,6 +133,12 @@ def one_sentence(name: str, folder: Path) -> Iterator[None]:
         except OSError as fault:
             raise FilesError(f"The compiled {name} cannot be written to {folder} ({fault.strerror}). Set "
                              "XDG_CACHE_HOME to another folder, or run without --compile.") from fault
+        except RuntimeError as fault:
+            if "failed to map segment" not in str(fault):
+                raise
+            raise FilesError(f"The compiled {name} cannot be loaded from {folder}: its disk does not allow programs "
+                             "(noexec), or the address space is limited (ulimit -v). Set XDG_CACHE_HOME to a folder on "
+                             "another disk, raise the limit, or run without --compile.") from fault
 
 
 @contextlib.contextmanager

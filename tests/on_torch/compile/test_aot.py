@@ -266,6 +266,16 @@ def test_a_build_that_fails_in_this_process_is_one_sentence(cache, monkeypatch):
     assert str(found.value) == "torch cannot compile double (no such instruction). Run without --compile."
 
 
+def test_a_cache_without_programs_is_one_sentence(tmp_path):
+    """What dlopen() says of a library on a disk that is mounted with noexec."""
+    with pytest.raises(FilesError, match="noexec.* Set XDG_CACHE_HOME to a folder on another disk"), \
+            aot_build.one_sentence("acting", tmp_path):
+        raise RuntimeError("Error in dlopen: function.so: failed to map segment from shared object")
+    with pytest.raises(UsageError, match="torch cannot compile acting .another fault."), \
+            aot_build.one_sentence("acting", tmp_path):
+        raise RuntimeError("another fault")
+
+
 def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
     """A file is where the folder of the cache should be: the message names the environment variable to change."""
     (tmp_path / "file").touch()
