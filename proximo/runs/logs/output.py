@@ -13,8 +13,9 @@ NARROWEST = 20  # characters in a line
 def prepare_streams() -> None:
     """Open /dev/null in place of closed standard streams; otherwise a file of a run would take their numbers.
 
-    Characters that the encoding of the output lacks are escaped, as Python does on standard error. A width of the
-    terminal in which nothing can be written, such as COLUMNS=0, is forgotten.
+    Characters that the encoding of the output lacks are escaped, as Python does on standard error. Where a program that
+    shares the terminal has made it non-blocking, Python would leave out what does not fit: it blocks again. A width of
+    the terminal in which nothing can be written, such as COLUMNS=0, is forgotten.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -22,6 +23,9 @@ def prepare_streams() -> None:
             if stream.fileno() == number:
                 os.set_inheritable(number, True)
             setattr(sys, name, stream)
+    for number in (1, 2):
+        with suppress(OSError, AttributeError):  # closed; Windows
+            os.set_blocking(number, True)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns) < NARROWEST:

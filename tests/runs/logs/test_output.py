@@ -1,6 +1,8 @@
 """Standard streams that are closed, full or without a reader: training ends with 0, and all of its files are there."""
 
+import fcntl
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -53,6 +55,21 @@ def test_streams_of_a_program_cannot_end_training(stream, tmp_path, monkeypatch)
     run = proximo.train("ppo", env_id="CartPole-v1", num_envs=2, num_steps=16, total_timesteps=64, run_dir=tmp_path / "run")
     monkeypatch.undo()
     assert (run / "summary.json").exists() and len(rows(run, "metrics.csv")) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have pipes of other sizes")
+def test_output_that_does_not_block_is_written_as_a_whole():
+    """A program that shares a terminal may make it non-blocking. Python left out what did not fit, with exit code 0."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(write, False)
+    listed = subprocess.Popen([sys.executable, "-m", "proximo", "list", "presets"], stdout=write)
+    os.close(write)
+    with pytest.raises(subprocess.TimeoutExpired):  # it waits for somebody who reads
+        listed.wait(5)
+    with open(read, encoding="utf-8") as pipe:
+        text = pipe.read()
+    assert listed.wait(60) == 0 and len(text) > 5000 and text.endswith("the defaults of a variant.\n")
 
 
 def test_a_result_that_cannot_be_written_is_told(tmp_path):
