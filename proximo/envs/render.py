@@ -56,9 +56,10 @@ def gl_advice(error: BaseException) -> str:
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not any(module.startswith(RENDERERS) for module in modules):
         return ""
-    return (f". MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL') or '(empty)'} here. Set MUJOCO_GL to "
-            "egl (without a screen; it needs libEGL), glfw (with a screen), or disable (no pictures). `proximo doctor` "
-            "checks what this machine has.")
+    given, egl, glfw = os.environ.get("MUJOCO_GL"), "egl (without a screen; it needs libEGL)", "glfw (with a screen)"
+    values = f"{egl} or {glfw}" if given == "disable" else f"{egl}, {glfw}, or disable (no pictures)"
+    return (f". MuJoCo cannot draw with MUJOCO_GL={given or '(empty)'} here. Set MUJOCO_GL to {values}. `proximo "
+            "doctor` checks what this machine has.")
 
 
 def env_fps(env: Any) -> float | None:

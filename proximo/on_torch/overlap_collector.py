@@ -11,6 +11,7 @@ from torch import Tensor
 
 from proximo.config import Config
 from proximo.errors import UsageError, reading_checkpoint
+from proximo.on_torch.device import check_defaults
 from proximo.on_torch.learner import flat_adam
 from proximo.on_torch.precision import use_bf16
 from proximo.on_torch.rollout import Collected
@@ -132,6 +133,7 @@ class Collector:
                 self._results.put(error)
 
     def _play(self, iteration: int, carry: Carry) -> Collected:
+        check_defaults()  # autocast and the default device are those of a thread
         setup, cfg = self._setup, self._cfg
         with torch.no_grad():
             noise = setup.agent.head.noise(torch_generator(cfg, "action", iteration, setup.world), cfg.num_steps,

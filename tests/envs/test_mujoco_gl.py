@@ -45,3 +45,14 @@ def test_the_advice_is_for_faults_of_renderers_only(monkeypatch):
         with pytest.raises(EnvError) as told:
             _render(SimpleNamespace(render=failing(module)), "Hopper-v5")
         assert (ADVICE in str(told.value)) == draws and ".." not in str(told.value) and "`proximo doctor`" in str(told.value)
+
+
+def test_the_value_that_draws_nothing_is_not_advised_again(monkeypatch):
+    """With MUJOCO_GL=disable, the message offered `disable`."""
+    with pytest.raises(RuntimeError) as caught:
+        failing("mujoco.rendering.classic.renderer")()
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    said = gl_advice(caught.value)
+    assert "Set MUJOCO_GL to egl (without a screen; it needs libEGL) or glfw (with a screen). `proximo doctor`" in said
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert "glfw (with a screen), or disable (no pictures). `proximo doctor`" in gl_advice(caught.value)

@@ -11,7 +11,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 
+import proximo
 from proximo.cli.main import main
 from proximo.config import Config
 from proximo.envs.custom.factory import make_from_factory
@@ -343,3 +345,17 @@ def test_a_network_that_is_made_once_is_refused():
     envs.close()
     with pytest.raises(UsageError, match="make_agent returned the same network, or parts of it, at its second call"):
         next(train_overlapped(cfg, make_gym, lambda spec, cfg: agent))
+
+
+def test_autocast_in_the_thread_of_overlap_is_refused():
+    """It is on for a thread: that of the loop did not see what an environment had switched on in that of rollouts."""
+    class Switching(CartPoleEnv):
+        def step(self, action):
+            if threading.current_thread().name == "overlap":
+                torch.set_autocast_enabled("cpu", True)
+            return super().step(action)
+
+    run = proximo.iterations("ppo", env=Switching, num_envs=2, num_steps=8, num_minibatches=2, hidden_sizes=(8,),
+                             total_timesteps=64, overlap=True)
+    with pytest.raises(UsageError, match="torch.autocast is on"):
+        list(run)
