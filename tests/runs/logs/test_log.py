@@ -385,6 +385,17 @@ def test_wandb_offline_and_missing(tmp_path, monkeypatch):
         Log(new_run(tmp_path / "other", num_iterations=1, logger="wandb"))
 
 
+@pytest.mark.parametrize("fault", [RuntimeError("Could not determine home directory."), PermissionError(13, "Permission denied")])
+def test_wandb_that_does_not_start_is_one_sentence(fault, tmp_path, monkeypatch):
+    """As for a user without a home folder, or with one that cannot be written."""
+    def init(**_):
+        raise fault
+
+    monkeypatch.setattr(pytest.importorskip("wandb"), "init", init)
+    with pytest.raises(UsageError, match=r"Weights & Biases did not start .*(home directory|Permission denied)"):
+        Log(new_run(tmp_path / "run", num_iterations=1, track=True))
+
+
 def test_a_histogram_has_the_finite_values(tmp_path):
     """An environment may give an infinite reward."""
     events = EventFile(tmp_path / "tensorboard")
